@@ -101,9 +101,9 @@ class Allocation(Shown, CertifiedPurchase):
         Total privacy bought, sum of ``epsilon``.
     objective, lower_bound : float
         The buyer's objective at this point, and a lower bound on it at all feasible points, up to
-        rounding. A search proves it for all eta by weak duality and cuts. The exact method proves
-        it at ``eta`` by a dual point. For other eta, the proof is the enumeration of all stationary
-        points (docs/theory.md, 3.3).
+        rounding. In a search, weak duality and cuts prove the bound for all eta. In the exact
+        method, a dual point proves the bound at ``eta``, and all stationary points are enumerated
+        to cover other eta (docs/theory.md, 3.3).
     multiplier : float
         lambda of A, Eq. (13)-(14): tau/eta with tau the multiplier of ``sum a = 1``.
     method : str
@@ -116,7 +116,7 @@ class Allocation(Shown, CertifiedPurchase):
     formulation, solver, solver_version, tolerance
         Settings of a numerical method; None if they do not apply.
     solves : tuple of SolveRecord
-        Every subproblem that a search solved; empty for the exact method.
+        One record for each subproblem of a search; empty for the exact method.
     binding : tuple of str
         Classes of binding constraints, such as "Budget"; "eta_low" and "eta_high" for the binding
         ends of an :class:`EtaRange`.

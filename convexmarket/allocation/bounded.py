@@ -8,8 +8,8 @@ sellers are at the bound and q sellers sell. The objective is stationary in S wh
 
 x, b and N increase with S (docs/theory.md, section 9.3). Their values at the ends of an interval
 therefore bound T, and the slope ``(T - sigma)/S^2`` of the objective, on that interval. An interval
-is discarded if T cannot equal sigma there, or if it cannot contain the minimum. T jumps at totals
-where every seller who sells is at the bound. Intervals end at these totals.
+is discarded if T cannot equal sigma in the interval, or if the bound excludes the minimum. T jumps
+at totals where every seller who sells is at the bound. Intervals end at these totals.
 
 The search solves many markets together. Below S = e/u no bound binds before the cap u does, which
 :mod:`convexmarket.allocation.path` solves. Units are as in that module, where S is
@@ -104,7 +104,7 @@ class _Bounded:
         return np.where(may, below, np.inf)
 
     def polished(self, near: Points, low: float, high: Floats) -> Points:
-        """Improve points by one secant step towards T = rho."""
+        """Move each point by a secant step towards a root of T = rho."""
         e, n, guess = near.e, near.n, (near.capped, near.bought)
 
         def excess(at: Points) -> Floats:
@@ -119,7 +119,7 @@ class _Bounded:
         return self.at(e, np.clip(n + step, low, high), *guess)
 
     def split(self, a: Points, b: Points) -> tuple[Points, Points]:
-        """Split intervals at the whole numbers inside or, if there are none, by equal factors."""
+        """Split intervals at whole numbers or, if no whole number is inside, by equal factors."""
         parts = max(_PARTS, _NODES // a.e.size)
         a, b = a[:, None], b[:, None]
         n = a.n * (b.n / a.n) ** (np.arange(1, parts) / parts)
@@ -167,7 +167,7 @@ def minimise_bounded(
     free = np.flatnonzero(able & (best.capped < best.bought))
     for _ in range(2 * bool(free.size)):  # objectives determine only half of the digits of a total
         _improve(best, bounded.polished(best[free], low, top[free]), 4 * _EXACT)
-    # The level at which one more seller does not change the objective.
+    # At this level, a further seller would not change the objective.
     price = (best.norm * best.rate + rho) / best.rate**2 - markets.costs.offset
     full = best.capped == best.bought
     best.level[full] = np.clip(price, best.level, best.above)[full]

@@ -103,7 +103,7 @@ def allocate(
     Raises
     ------
     InfeasibleMarketError, UnattainedOptimumError
-        If the market has no optimum; the message names the constraint or term that causes it.
+        If the market has no optimum; the message names the constraint or term that is responsible.
     ParameterError, NotSupportedError
         If an argument is out of its range, or the method does not support this market.
     SolverError
@@ -164,7 +164,7 @@ def allocate(
 
 
 def _tried(search: Callable[[str], Allocation], solvers: str | Sequence[str]) -> Allocation:
-    """Return the allocation of the first solver that does not fail."""
+    """Search with each solver in turn until a search succeeds."""
     if not is_iterable(solvers):
         raise ParameterError(f"solver must be a name such as CLARABEL, got {shown(solvers)}")
     *names, last = [solvers] if isinstance(solvers, str) else solvers
@@ -200,7 +200,8 @@ def _closed_form(market: Market) -> Allocation:
         )
     if not (0 < best.eta < np.inf and np.isfinite(best.objective)):
         raise SolverError(
-            f"eta = {best.eta:g} and the objective {best.objective:g} are beyond double "
-            "precision; bring the weights of the terms and the virtual costs closer"
+            f"eta = {best.eta:g} and the objective {best.objective:g} are outside the range of "
+            "double precision; scale the weights of the terms and the virtual costs to similar "
+            "magnitudes"
         )
     return best

@@ -43,13 +43,13 @@ Floats = NDArray[np.float64]
 
 #: Weight, relative to the average, below which a weight may be an artefact of the solver.
 _TRACE = 1e-5
-#: Largest ratio of a compiled problem's unit to the objective.
+#: Ratio between the unit of a compiled problem and the objective above which it is compiled again.
 _SAME = 1e3
 #: Relative excess of a bound over the objective that rounding errors cannot explain.
 _CONTRADICTION = 1e-6
 #: Largest slack, relative to constraints of order one, that counts as zero.
 _NO_SLACK = 1e-8
-#: Largest violation that is repaired if no strictly feasible point is known, and if one is known.
+#: Largest violation that is repaired, without and with a known strictly feasible point.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
 #: Smallest share of the multipliers of a constraint that an error names, or that a proof uses.
 _NAMED, _NOISE = 1e-3, 1e-7
@@ -161,7 +161,7 @@ class Conic:
         return self.problem
 
     def solve(self, eta: float) -> Evaluated | Excluded:
-        """Compute a feasible point at eta with its cut, or prove that eta is infeasible."""
+        """Compute a feasible point at eta and a cut, or prove that no point is feasible at eta."""
         start, problem = time.perf_counter(), self.declare(eta)
         status = run_solver(problem, self.solver, self.options)
         if status not in SOLVED:
@@ -234,7 +234,7 @@ class Conic:
         of the solver. Its bound is valid in any case.
         """
         began, first = time.perf_counter(), first_look(self.form, start)
-        whole = self.view.program()  # its optimal eta is the first eta of the search
+        whole = self.view.program()  # the optimal eta of this program starts the search
         if whole and run_solver(cp.Problem(*whole), self.solver, self.options) in SOLVED:
             # The value is None if no piece depends on eta.
             inverse = self.view.quantities.inverse_eta.value

@@ -1,7 +1,8 @@
 """The guarantee of a seller as a function of its report, given the reports of all other sellers.
 
-Each point of the curve belongs to a market with one replaced cost. All these markets are solved
-together and exactly, from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).
+Each point of the curve is the optimum of a market in which one cost is replaced. All these markets
+are solved exactly and together, from the prefix sums of one sorted list
+(:mod:`convexmarket.allocation.path`).
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _CHUNK = 1 << 13
 class CurvePoints(NamedTuple):
     """Points of the curve, as arrays of one shape.
 
-    ``epsilon`` is the guarantee sold, and ``value`` the optimal objective of the buyer. Its
-    derivative in the seller's virtual cost is gamma*epsilon (the envelope theorem), wherever it
-    exists. Sellers with virtual costs above ``level`` sell nothing.
+    ``epsilon`` is the guarantee sold, and ``value`` the optimal objective of the buyer. By the
+    envelope theorem, the derivative of ``value`` with respect to the seller's virtual cost is
+    gamma*epsilon, where it exists. Sellers with virtual costs above ``level`` sell nothing.
     """
 
     epsilon: Floats
@@ -43,9 +44,9 @@ class CurvePoints(NamedTuple):
 class OwnReportCurve:
     """Exact optimum of a market as a function of one seller's virtual cost.
 
-    If ``form`` contains only some sellers of the market, ``costs`` must contain all sellers who may
-    sell, whichever seller is replaced. Sellers above the ``limit`` sell nothing, and ``n_sellers``
-    have finite costs.
+    If ``form`` contains only some sellers of the market, ``costs`` must contain every seller who
+    sells after some replacement. Sellers with costs above the ``limit`` sell nothing, and
+    ``n_sellers`` sellers have finite costs.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class OwnReportCurve:
         self.form, self._spread = form, with_spread(form)
         if costs is None:
             check_feasible(form, available, form.virtual_costs.size)
-            # The next more expensive sellers are included, because one seller may leave.
+            # Because one seller may leave, the next more expensive sellers are included.
             costs, limit = costs_that_matter(self._spread, 1)
         self._costs, self._limit = costs, limit
         # The smallest guarantee that one seller sells at any cost.
@@ -86,7 +87,7 @@ class OwnReportCurve:
         seller, the result is the smallest feasible purchase from the seller.
         """
         old, points = self.form.virtual_costs[seller], np.empty((3, seller.size))
-        # All truthful reports lead to one market, which is solved once.
+        # Truthful reports do not change the market, which is solved once.
         truthful = np.flatnonzero(psi == old)
         rest = np.delete(np.arange(seller.size), truthful[1:])
         for some in np.split(rest, np.arange(_CHUNK, rest.size, _CHUNK)):

@@ -3,7 +3,7 @@ r"""Lower bounds on the objective at every eta, from one solve at one eta.
 Write the market as ``min F(a, eps, s)`` over the simplex with ``eps = eta*a`` and ``s = 1/eta``,
 and its constraints as ``h(a, eps, s) <= 0``. For any multipliers ``y >= 0`` the Lagrangian
 ``L = F + y'h`` is convex in ``(a, eps, s)`` as three separate unknowns. A cut keeps one spread term
-R and replaces all others by affine minorants (:mod:`convexmarket.allocation.minorants`),
+R and replaces all other terms by affine minorants (:mod:`convexmarket.allocation.minorants`),
 
 .. math:: D(\eta) = \mathrm{const} + \min_{a \in \Delta}\{R(a) + (g_a + \eta g_\epsilon)^\top a\}
           + g_s/\eta .
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 #: Distance between tangent points and the boundary, where an entropy has no gradient.
 _INWARDS = 1e-9
-#: Weights are polished if the relative distance of the cut from the point is in this range.
+#: Weights are polished if the relative gap between the objective and the cut is in this range.
 _SHORT = 1e-7, 1e-2
 #: Weight, relative to the average, below which only weights with a low marginal cost are polished.
 _SELLS = 1e-6
@@ -56,7 +56,7 @@ class KeptSpreadCut:
     the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it;
     chords of lower bounds on a concave function are lower bounds. ``price`` is the multiplier of
     ``sum a = 1`` at the point of the tangent. ``tail`` is the eta of the solve, and another cut
-    that is valid above it. A bound on rounding errors is subtracted.
+    that is valid above this eta. A bound on rounding errors is subtracted.
     """
 
     const: float
@@ -162,8 +162,8 @@ class Linearizer:
         """Return the cut at a point, which touches the objective if the multipliers are optimal.
 
         Each constraint of the view has a multiplier; None stands for zero. ``hints`` are the
-        multipliers at the atoms with kinks. If the cut is not tight at the solver's point, the
-        point is polished.
+        multipliers at the atoms with kinks. If the cut is below the objective at the solver's
+        point, the point is polished.
         """
         view, point = self.view, weights[self.view.active]
         point = (1 - _INWARDS) * point + _INWARDS / point.size
@@ -188,9 +188,9 @@ class Linearizer:
     ) -> Floats:
         """Return three minorants at a point; their sum bounds the Lagrangian.
 
-        The second minorant bounds the terms in only the guarantees, minus their least values, which
-        the first minorant includes. It remains valid times any factor in [0, 1]. The third minorant
-        bounds the kept term.
+        The second minorant bounds the terms that depend only on the guarantees, minus their least
+        values, which are part of the first minorant. Multiplied by any factor in [0, 1], the second
+        minorant remains valid. The third minorant bounds the kept term.
         """
         view = self.view
         view.place(embed(point, view.active), eta)
@@ -218,7 +218,7 @@ class Linearizer:
         return const if min(slopes) >= 0 else -np.inf
 
     def _cut(self, point: Floats, eta: float, bounds: Floats) -> KeptSpreadCut:
-        """Return the cut that three minorants at a point define, with its tail if it has one."""
+        """Build a cut from three minorants at a point, with a tail if possible."""
         rest, total = bounds[0], bounds[0] + bounds[1]
         costs, slopes = np.split(total[2:] + bounds[2, 2:], 2)
         price, tail = float((costs + eta * slopes) @ point), None
@@ -253,7 +253,7 @@ class Linearizer:
 def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
     """Return nearby weights at which the marginal costs of the sellers differ less.
 
-    A solver's weights, and the tangent there, have half as many correct digits as its objective.
+    The weights of a solver have half as many correct digits as the objective, and so has a tangent.
     One Newton step for the Lagrangian, computed by conjugate residuals, restores these digits. The
     bound holds at any weights.
     """

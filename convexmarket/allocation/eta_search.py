@@ -6,9 +6,9 @@ an infeasible eta proves that all eta on one side are infeasible. The range is s
 is lowest. The market is solved there unless the cuts exclude a better point. The search ends when
 no interval can contain a point that is better by more than the gap.
 
-An error for an optimum that is not attained requires a proof. The proof requires that a certified
-bound for all eta up to twice the outermost eta exceeds the objective at an eta far outside, and
-that the objective does not rise again beyond that eta.
+An error for an optimum that is not attained requires a proof. First, a certified bound for all eta
+up to twice the outermost eta must exceed the objective at an eta far outside. Second, the objective
+must not rise again beyond that eta.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _REACH = float(np.log(1.1)), float(np.log(4))
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
 #: Share of the sum of absolute terms that replaces the objective in gaps if terms nearly cancel.
 _CANCELLED = 1e-3
-#: Largest distance of a cut from its point that is attributed to the accuracy of the solver.
+#: Largest relative gap at the point of a solve that is attributed to the accuracy of the solver.
 _ACCURACY = 1e-6
 #: Relative accuracy of solvers at extreme eta; relative width of the smallest intervals.
 _ROUGH, _NARROW = 1e-9, 1e-12
@@ -69,8 +69,7 @@ _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
     """Choose the first eta of a search; a given start is clipped to a range around this eta.
 
-    Noise and linear payments balance at this eta for equal weights; it is the natural eta
-    otherwise.
+    Noise and linear payments balance at this eta for equal weights. The default is the natural eta.
     """
     price = form.total_gamma * float(form.virtual_costs[form.active].mean())
     balanced = price > 0 and form.sigma > 0
@@ -81,9 +80,9 @@ def first_look(form: MarketNumbers, start: float | None = None) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """The result of a solve at one eta: a feasible point and its cut.
+    """A feasible point and a cut, from a solve at one eta.
 
-    ``scale`` is the sum of the absolute weighted terms, to which gaps are relative.
+    ``scale`` is the sum of the absolute values of the weighted terms.
     """
 
     weights: Floats
@@ -94,12 +93,12 @@ class Evaluated:
 
     @property
     def aim(self) -> float:
-        """Scale of the target gap: the objective, unless its terms nearly cancel."""
+        """Unit of the target gap: the objective, or a share of ``scale`` if terms nearly cancel."""
         return max(abs(self.objective), _CANCELLED * self.scale)
 
     @property
     def short(self) -> float:
-        """Relative distance of the cut from the point."""
+        """Relative gap between the objective and the cut at this eta."""
         return (self.objective - self.cut(self.eta)) / self.aim
 
 
@@ -190,7 +189,7 @@ class _Search:
         raise failure
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
-        """Return the cuts inside an interval and next to it."""
+        """Return the cuts of an interval, including the nearest cut on either side."""
         first = max(bisect_left(self.places, low) - 1, 0)
         return self.cuts[first : bisect_right(self.places, high) + 1]
 
@@ -218,7 +217,7 @@ class _Search:
         return value, where
 
     def split_at(self, low: float, high: float, where: float) -> float:
-        """Choose the eta at which to split: the crossing of the highest cuts at both ends.
+        """Choose the eta at which to split, where the highest cuts at both ends cross.
 
         Next to an open end, the split is at the minimiser of the highest cut at the other end.
         """
@@ -364,11 +363,11 @@ def allocation_of(
 
 def _unattained(more: bool, objective: float, bound: float, place: float) -> UnattainedOptimumError:
     """Return the error for a market whose infimum is at eta = infinity or 0."""
-    end, remedy = "0", "less privacy keeps lowering the objective; give Noise() a weight sigma > 0"
+    end = "infinity" if more else "0"
+    remedy = "less privacy lowers the objective further; add sigma * Noise() with sigma > 0"
     if more:
-        end = "infinity"
         remedy = (
-            "more privacy keeps lowering the objective: sellers with virtual cost 0 can have all "
+            "more privacy lowers the objective further: sellers with virtual cost 0 can have all "
             "weight, or no payment or constraint limits the privacy bought; add gamma * "
             "Payments(), a Budget or a MaxEpsilon, give a prior whose support starts above 0"
         )

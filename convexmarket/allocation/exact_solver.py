@@ -1,8 +1,9 @@
 """The exact solver of the papers' problem (A, Eq. 11), at any number of sellers.
 
 :mod:`convexmarket.allocation.path` and :mod:`convexmarket.allocation.bounded` compute the optimum
-from prefix sums. This module omits sellers who provably sell nothing. It recomputes the optimum on
-its piece of the path from deviations of the costs, which avoids cancellation.
+from prefix sums. This module omits sellers who provably sell nothing. To avoid cancellation, the
+optimum is recomputed from the differences between the costs and a reference cost on the same piece
+of the path.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _MOVES = 4
 #: Relative distance from the bound on guarantees within which the bound may be active.
 _BINDS = 1e-9
 UNATTAINED = (
-    "{} a virtual cost of 0, so privacy bought only from them is free and the infimum, at eta = "
-    "infinity, is not attained; leave them out, or bound eta with EtaRange(low, high)"
+    "{} a virtual cost of 0. Privacy bought only from them is free, so the infimum, at eta = "
+    "infinity, is not attained; remove them, or bound eta with EtaRange(low, high)"
 )
 
 
@@ -123,7 +124,7 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     """Return the best point of every market, and a lower bound on objective/mu.
 
     The form's costs are not read, and mu > 0. Up to a total of ``max_epsilon/max_weight``, the
-    bound on guarantees does not bind. For larger totals, it replaces the cap.
+    bound on guarantees does not bind. For larger totals, the bound replaces the cap.
     """
     rho, unit = markets.costs.units(form)
     n, largest, low, high = 1.0 / form.max_weight, form.max_epsilon, *form.eta_range
@@ -194,7 +195,7 @@ class PathSegment(NamedTuple):
 
 
 def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocation, float]:
-    """Return the optimal piece, the optimum without its weights, and a lower bound for all eta.
+    """Return the optimal piece, the optimum without weights, and a lower bound for all eta.
 
     The form's costs are not read.
     """
@@ -243,9 +244,9 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
 
 
 def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> PathSegment:
-    """Recompute the piece (j, q) from deviations from one of its costs, which avoids cancellation.
+    """Recompute the optimum on a piece from differences to one of its costs, without cancellation.
 
-    If rounding errors selected a neighbour of the right piece, solve the right piece.
+    If rounding errors led to a piece next to the correct piece, solve the correct piece.
     """
     u, psi, scale, numbers = form.max_weight, costs.psi, costs.scale, costs.sums[0]
     rho, unit = costs.units(form)

@@ -36,7 +36,7 @@ def allocate_guarantees(form: MarketNumbers, caps: Floats) -> Allocation:
     slope = form.mu * weights[able] / norm
     price = float(slope.max())
     spare = form.sigma - float((price - slope) @ caps[able])
-    price += max(spare, 0.0) / float(caps.sum())  # all guarantees are at their bounds
+    price += max(spare, 0.0) / float(caps.sum())  # every guarantee is at its bound
     extra = price - slope
     objective = form.mu * norm + form.sigma / eta
     share = min(1.0, form.sigma / max(float(extra @ caps[able]), np.finfo(float).tiny))
@@ -85,7 +85,9 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
         )
     mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
     if mu == sigma == 0:
-        raise ParameterError("mu and sigma are both zero, so every choice is optimal; set one > 0")
+        raise ParameterError(
+            "mu and sigma are both zero, so every choice is optimal; give a positive mu or sigma"
+        )
     # The largest guarantee is the unit, to avoid overflow.
     unit = float(array.max())
     caps = np.sort(array[array > 0]) / unit

@@ -1,11 +1,12 @@
-r"""Affine minorants of convex CVXPY expressions, also at their kinks.
+r"""Affine minorants of convex CVXPY expressions, including at kinks.
 
 A convex expression has one tangent where it is smooth, and many tangents at a kink. The subgradient
 that CVXPY returns at a kink rarely proves a tight bound; the multipliers of a solved problem do.
 Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support function of a
 set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``. :class:`Lifted`
 replaces each argument of such an atom by a variable. The multiplier of this equation approximates
-the right v, and :class:`Minorants` projects it on V. The bound holds for any error of the solver.
+the best v, and :class:`Minorants` projects the multiplier on V. The bound holds for any error of
+the solver.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _rows(atom: Any) -> NDArray[np.intp]:
 
 
 def _plain(atom: Any) -> cp.Expression:
-    """Replace an atom whose CVXPY gradient is wrong by equivalent atoms, such as maxima of rows."""
+    """Replace an atom that has a wrong gradient in CVXPY by equivalent atoms."""
     name = type(atom).__name__
     if isinstance(atom, cp.quad_over_lin) and atom.axis is not None:
         x = cp.vec(atom.args[0], order="F")
@@ -250,7 +251,7 @@ class Minorants:
         return const + math.fsum(self._add(x, part, hints, slopes) for x, part in arguments)
 
     def _affine(self, expression: cp.Expression) -> tuple[list[Any], Floats]:
-        """Return the Jacobian in each unknown, one column for each entry, and the constant."""
+        """Return the Jacobian in each unknown, with one column for each entry, and the constant."""
         if id(expression) in self._linear:
             return self._linear[id(expression)][1:]
         jacobian = {id(variable): matrix for variable, matrix in expression.grad.items()}

@@ -37,7 +37,7 @@ _CELLS = 9
 _SLACK = 1e-9
 #: The function of a pass, which maps a part of the costs to a small result.
 Pass = Callable[[Iterable[Floats]], Any]
-#: A function that maps such a function over all parts of the costs.
+#: A function that maps the function of a pass over all parts of the costs.
 Each = Callable[[Pass], Sequence[Any]]
 
 
@@ -67,11 +67,12 @@ def highest_cost_bought(form: StandardForm, g: float) -> float:
 def screen_sellers(
     each: Each, form: StandardForm, m: int, low: float, high: float, spare: int
 ) -> tuple[Costs, float]:
-    """Return the costs of the sellers that affect an optimum, one row each, and a limit.
+    """Return costs with a row for each seller that affects an optimum, and a limit.
 
     Sellers above the limit sell nothing. ``each`` maps a function over the parts of the m virtual
     costs, each an iterable of blocks; costs in the ``form`` are ignored. Finite costs are between
-    ``low`` and ``high``. With ``spare = 1``, one seller may leave, or have another such cost.
+    ``low`` and ``high``. With ``spare = 1``, one seller may leave the market or change its cost
+    within this range.
     """
     bottom, top = _keys(np.array([low * (1 - _SLACK), min(high, 1e308) * (1 + _SLACK)])).tolist()
     shift = min(max((top - bottom).bit_length() - _CELLS, 0), _SHIFT)
@@ -138,8 +139,8 @@ def classify_cells(
 
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
     expensive of the cheapest sellers who can have the whole weight. The end is the part of the path
-    where all sellers sell. If one seller may leave or change its cost, the enclosing markets have
-    one seller less and one seller more.
+    where all sellers sell. If one seller may leave or change its cost, one enclosing market has one
+    seller less, and the other has one seller more.
     """
     last, spare = number.size - 1, int(highest is not None)
     fewer, more = np.append(0, number), np.append(number, 0)

@@ -1,8 +1,8 @@
 """The path of optimal weights, with all its stationary points in closed form.
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
-beta grows from 0 to infinity they trace one piecewise linear path, the same for all mu, sigma and
-gamma. On this path
+beta grows from 0 to infinity, the weights trace one piecewise linear path, which does not depend on
+mu, sigma and gamma. On this path
 
 * the j cheapest sellers are at the cap, and the q cheapest sellers sell;
 * let f = q - j be the number of free sellers, M = 1 - j*u their total weight, and W the sum of
@@ -12,8 +12,9 @@ gamma. On this path
 
 As beta grows, t grows and psi'a falls. The ends of a stretch of the path therefore bound t^2*psi'a,
 and a stretch without a stationary point is discarded. All other stretches are split into pieces,
-whose cubics are solved. This gives all local minima, hence the global minimum, in O(m log m),
-without a tolerance. Many markets that differ in one seller's cost are solved together.
+whose cubics are solved. The solutions include all local minima, hence the global minimum, and are
+computed in O(m log m) without a tolerance. Many markets that differ in one seller's cost are solved
+together.
 
 Sellers are numbered by increasing cost, and a cap of u is given as ``n = 1/u``. Costs are centred
 at the smallest cost and divided by the largest. Objectives are divided by mu:
@@ -44,7 +45,7 @@ _SHARED = ("costs", "is_replaced")
 
 
 class Columns:
-    """Arrays of one shape that are indexed together, the fields of a dataclass."""
+    """Base class of dataclasses whose fields are arrays of one shape, indexed together."""
 
     def __getitem__(self, index: Any) -> Self:
         return type(self)(*[part[index] for part in vars(self).values()])
@@ -142,9 +143,9 @@ class Costs:
         rho = form.sigma / form.mu * unit
         if not (1e-300 < rho < 1e300 or form.sigma == 0):
             raise SolverError(
-                f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * self.scale:g}: "
-                "the ratio of scales exceeds double precision; bring the weights of the terms "
-                "closer"
+                f"mu = {form.mu:g} and sigma*gamma*psi = "
+                f"{form.sigma * form.gamma * self.scale:g}: the ratio of scales exceeds double "
+                "precision; scale the weights of the terms to similar magnitudes"
             )
         return rho, unit
 
@@ -164,8 +165,9 @@ class Markets:
     """Markets with the given costs, except that each market replaces the cost of one seller.
 
     In market e the cost ``old[e]`` of a seller is replaced by ``new[e]``. An infinite ``new``
-    removes the seller, and an ``old`` above all costs adds a seller. So a row may have one seller
-    less, and one row may be added. Methods take ranks k of rows for each market.
+    removes the seller, and an ``old`` above all costs adds a seller. Hence a row may have one
+    seller less, and the markets may have one additional row. Methods take ranks k of rows for each
+    market.
 
     Node k of a path is the point at which the weight of row k becomes zero. The last node,
     k = size, is beta = 0. The first node, ``first - 1``, is beta = infinity. There, the ``floor``
@@ -326,7 +328,7 @@ def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -
     some, rate = markets[e], None if at is None else rates[e]
     piece = some.piece(j, q)
     beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
-    if np.any(some.floor):  # the next row reaches the cap, or the last capped row leaves it
+    if np.any(some.floor):  # the next row reaches the cap, or the last capped row leaves the cap
         excess = np.maximum(some.sums(q)[0] - some.n, 0.0) / some.n
         with np.errstate(divide="ignore", invalid="ignore"):
             width = piece.mean - some.value(j), piece.mean - some.value(np.maximum(j - 1, 0))

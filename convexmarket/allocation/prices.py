@@ -7,8 +7,8 @@ budget and h of the range of eta,
 .. math:: g_i + \lambda\eta\psi_i + z_i + \eta w_i = \tau \;\text{ where } a_i > 0, \qquad
           F_\eta + \lambda\psi^\top a + w^\top a + h = 0 ,
 
-These equations are a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. The
-prices of all other markets are the multipliers of the solver.
+These equations are a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. In all
+other markets, prices are the multipliers of the solver.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _price(
     end: float,
     eta: float,
 ) -> Any:
-    """Return the price of a constraint with the given bounds, from the prices of all."""
+    """Select the price of a constraint with the given bounds from the prices of all constraints."""
     assert bounds is not None
     if bounds.budgets:
         return spent if bounds.budget <= form.budget * (1 + _BINDS) else 0.0

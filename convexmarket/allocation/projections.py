@@ -50,14 +50,14 @@ _AIM = 1e-10
 class ProjectableForm(MarketNumbers):
     """The problem of this module for the active sellers; ``mu`` or ``mu_squared`` is zero.
 
-    ``groups`` have bounds on their shares.
+    The shares of ``groups`` are bounded.
     """
 
     groups: Groups | None = None
 
     @classmethod
     def of(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Restrict the problem to the active sellers; return it with the mask of these sellers.
+        """Return the problem of the active sellers, and the mask of these sellers.
 
         The result is None for a market with other pieces, or with several bounds on shares.
 
@@ -103,7 +103,7 @@ class ProjectableForm(MarketNumbers):
     def minimum(self, costs: Floats) -> float:
         """Return a dual lower bound on the minimum of the spread plus ``costs'a`` under the caps.
 
-        Caps are included, because their multipliers change fast with the costs if mu is small. If
+        The bound includes the caps, whose multipliers change fast with the costs if mu is small. If
         shares are bounded, the caps are ignored.
         """
         relieved = 0.0

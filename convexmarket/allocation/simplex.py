@@ -21,7 +21,7 @@ Ints = NDArray[np.intp]
 
 #: Relative slack within which a bound given by the user counts as satisfied.
 ROUNDING = 1e-9
-#: Numbers of steps towards the level of weights and towards their norm; accuracies of the norm.
+#: Largest numbers of steps for the level and for the norm of weights; accuracies of the norm.
 _STEPS, _NORMS, _SAME, _NOISE = 200, 8, 4e-15, 1e-12
 #: Distance of the level from the origin, relative to the bounds, above which digits are lost.
 _FAR = 1e4
@@ -208,8 +208,8 @@ def feasible_limits(limits: Floats) -> Floats:
     if total < 1 - ROUNDING:
         able = limits[limits > 0]
         raise InfeasibleMarketError(
-            f"{able.size} weights of at most {able.max(initial=0.0):g} cannot sum to one: their "
-            f"sum is at most {total:g}; raise the cap"
+            f"{able.size} weights of at most {able.max(initial=0.0):g} cannot sum to one, because "
+            f"their sum is at most {total:g}; raise the cap"
         )
     return limits / total if total < 1 else limits
 
@@ -274,8 +274,8 @@ def check_sold(eta: float, largest: float, max_epsilon: float, m: int) -> None:
     """Check that m sellers, who sell at most ``largest`` in total, can sell at least eta."""
     if eta > largest * (1 + 1e-12):
         raise InfeasibleMarketError(
-            f"{m} sellers at no more than epsilon = {max_epsilon:g} sell {largest:g} in all, but "
-            f"the EtaRange starts at {eta:g}; raise one or lower the other"
+            f"{m} sellers at no more than epsilon = {max_epsilon:g} sell {largest:g} in total, "
+            f"but the EtaRange starts at {eta:g}; raise the bound or lower the range"
         )
 
 

@@ -1,4 +1,4 @@
-r"""Several buyers who share their sellers, under limits on the total sales of each seller.
+r"""Allocations of several buyers with the same sellers, whose total sales are limited.
 
 .. math:: \min \sum_b F_b(a_b, \eta_b) \quad\text{s.t.}\quad
           \sum_b \eta_b a_{b,i} \le e_i \text{ for every seller } i
@@ -113,8 +113,8 @@ def allocate_together(
     Returns
     -------
     Together
-        If its gap is larger than ``gap``, a warning is issued: prices at which every buyer would
-        make these purchases may not exist.
+        If its gap is larger than ``gap``, a warning is issued: there may be no prices at which
+        every buyer would make these purchases.
 
     Raises
     ------
@@ -184,7 +184,7 @@ class _Charge(Term):
 
 
 class _Buyers:
-    """The markets of all buyers under the limit, separately and together."""
+    """The markets of all buyers, and the limits on the total of each seller."""
 
     def __init__(
         self,
@@ -262,8 +262,8 @@ class _Buyers:
         self.n_solves += 1
         if run_solver(program, self.solver, self.options) not in SOLVED:
             raise SolverError(
-                f"{self.solver} computed no purchases within the constraints of all buyers; try "
-                "another solver"
+                f"{self.solver} found no purchases that satisfy the constraints of all buyers; "
+                "try another solver"
             )
         etas = [each.eta * float(numbers(r)) for each, r in zip(last, ratios, strict=True)]
         weights = []

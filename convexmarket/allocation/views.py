@@ -169,8 +169,8 @@ class MarketExpressions:
 class DeclaredMarket(cp.Problem):
     """A :class:`cvxpy.Problem` for copying and pickling, with an expression for the weights a.
 
-    A copy is independent of its original. A problem must not be solved in several threads at
-    once, because solving it sets its variables.
+    A copy is independent of its original. A problem must not be solved in several threads at once,
+    because each solve sets the variables.
     """
 
     _weights: cp.Expression
@@ -237,7 +237,7 @@ class FixedEta(DeclaredMarket):
 
     @property
     def eta(self) -> float:
-        """Total privacy; setting it changes the parameters, without compiling again."""
+        """Total privacy. Setting this attribute changes the parameters without compiling again."""
         return float(numbers(self.parameter))
 
     @eta.setter
@@ -257,7 +257,7 @@ class FixedEta(DeclaredMarket):
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
-    """Return the scaled multiplier of a solved comparison, or None for one without variables."""
+    """Return the scaled multiplier of a solved comparison, or None for a comparison of numbers."""
     if not item.variables() or item.dual_value is None:
         return None
     dual = np.asarray(item.dual_value, dtype=float)
