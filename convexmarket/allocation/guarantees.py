@@ -85,9 +85,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
         )
     mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
     if mu == sigma == 0:
-        raise ParameterError(
-            "mu and sigma are both zero, so every choice is optimal; give a positive mu or sigma"
-        )
+        raise ParameterError("mu and sigma are zero, so every choice is optimal; give one > 0")
     # The largest guarantee is the unit, to avoid overflow.
     unit = float(array.max())
     caps = np.sort(array[array > 0]) / unit
