@@ -19,8 +19,8 @@ The best model for given purchases is the solution of a weighted logistic regres
 
 Additional regularization replaces the norm and its bound. For nu >= 0, let w(nu) be the minimiser
 with regularization Lambda + nu, kappa = 0 and no bound. The solution is w(nu) with
-``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if beta requires a larger nu. Both sides are
-monotone in nu. The solution is 0 if kappa is at least the norm of the gradient at 0.
+``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if beta requires a larger nu. These products
+and norms are monotone in nu. The solution is 0 if kappa is at least the norm of the gradient at 0.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Floats = NDArray[np.float64]
 #: Alternations before a quasi-Newton run, most steps of a run, and most alternations at fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
 _TOLERANCE = 1e-10  # norm of the gradient of a model, relative to the largest row
-#: Relative gap and most evaluations of an exact search over eta, and gap of a conic search.
+#: Relative gap and largest number of evaluations of an exact search, and gap of a conic search.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
 _POLISHES = 3  # steps after a search over eta
 
@@ -150,7 +150,7 @@ class Purchase(NamedTuple):
 
 
 class PurchaseStep:
-    """Compute the best weights and eta for a model, exactly if the market permits it."""
+    """Compute the best weights and eta for a model, exactly if the market is supported."""
 
     def __init__(self, joint: JointMarket, solver: str | None = None) -> None:
         self.joint, self.solver = joint, solver
@@ -214,7 +214,7 @@ class Descent:
 
     @property
     def scale(self) -> float:
-        """The size of the objective."""
+        """The absolute value of the objective, which is replaced by a tiny number if it is zero."""
         return max(abs(self.objective), float(np.finfo(float).tiny))
 
     def take(self, model: Floats, weights: Floats, eta: float) -> None:

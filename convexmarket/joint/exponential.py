@@ -8,8 +8,8 @@ of one does not increase the objective. The convex-concave procedure replaces ``
 the tangent at a point z0, which is a stricter constraint.
 
 Each round computes the best model and solves the z-block (:class:`ExponentialBlock`) for a few
-tangents. A solve multiplies every weight by a positive factor, so weights tend to zero but do not
-reach it. Final weights below a billionth of the average are set to zero.
+tangents. A solve multiplies every weight by a positive factor, so weights tend to zero but remain
+positive. Final weights below a billionth of the average are set to zero.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class ExponentialBlock(DeclaredMarket):
             items = self._written(piece, quantities)
             if not all(item.is_dcp(dpp=True) for item in items):
                 raise CurvatureError(
-                    f"{shown(piece)} is not convex in z = log(a): only bounds on weights from "
-                    'above are; use method="alternating"'
+                    f"{shown(piece)} is not convex in z = log(a), unlike upper bounds on weights; "
+                    'use method="alternating"'
                 )
             limits += items
         terms = market.objective.without_noise

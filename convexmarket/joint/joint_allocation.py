@@ -239,7 +239,7 @@ def _best_alone(joint: JointMarket) -> Descent | None:
     """Return the global optimum of a market without a spread, or None for other markets.
 
     The papers' naive model has noise, linear payments and losses, and optionally an EtaRange.
-    Minimised over models, its objective is concave in the weights, so a single seller is optimal.
+    The minimum over models is a concave function of the weights, so a single seller is optimal.
     """
     form = joint.market.form
     low, high = form.eta_range

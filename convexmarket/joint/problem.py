@@ -46,7 +46,7 @@ NoiseModel = Literal["expected", "worst-case", "realised"]
 
 #: Relative margin by which sigma must exceed the largest gain from noise.
 _MARGIN = 1e-6
-#: Largest ratio of the norm of a row to the root of the regularization, with a finite square.
+#: Largest ratio of the norm of a row to the root of the regularization. The square is finite.
 _LARGEST_NORM = 1e150
 #: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z), the maximum of
 #: ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
@@ -125,7 +125,7 @@ class JointMarket:
 
     @cached_property
     def noise_radius(self) -> float:
-        """The quantile r of ``||b||``, which is Gamma distributed, for "worst-case" noise."""
+        """The quantile r of the Gamma distributed norm ``||b||`` for "worst-case" noise."""
         return float(gamma_distribution(self.X.shape[1]).ppf(1 - self.failure_probability))
 
     @property
@@ -270,7 +270,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Compute a ratio below 1 for problems that are provably convex in (w, a) for a fixed eta.
+    """Compute a ratio. If it is below 1, the problem is convex in (w, a) for a fixed eta.
 
     The ratio is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and infinity without a spread.

@@ -61,7 +61,7 @@ class Ball:
 
     @classmethod
     def of(cls, data_norm: Any, X: NDArray[Any] | None = None) -> Ball:
-        """Check a public bound, or use the largest norm of the private rows X if it is None."""
+        """Check a public bound, or compute the bound from the private rows X."""
         if data_norm is not None:
             check_scales(data_norm=data_norm)
             return cls(float(data_norm))
@@ -77,8 +77,8 @@ class Ball:
         norms = row_norms(X)
         _refuse(
             ~(norms <= self.data_norm * (1.0 + slack)),
-            f"{what} are longer than data_norm = {self.data_norm:g}; project each row on the ball "
-            "with convexmarket.datasets.scale_rows, or pass a larger public bound",
+            f"{what} are longer than data_norm = {self.data_norm:g}; project each row onto the "
+            "ball with convexmarket.datasets.scale_rows, or pass a larger public bound",
         )
         over = norms > self.data_norm
         if over.any():
@@ -93,7 +93,7 @@ class Ball:
 
     @property
     def assumption(self) -> str:
-        """The assumption about the rows that a guarantee states."""
+        """The assumption of a guarantee about the rows."""
         return f"the norm of every row is at most {self.data_norm:g}, a public bound"
 
 
@@ -110,7 +110,7 @@ class Box:
     def of(
         cls, feature_range: Any, n_features: int, X: Floats | None = None, **options: float
     ) -> Box:
-        """Check a public range, or use the range of the private rows X if it is None."""
+        """Check a public range, or compute the range from the private rows X."""
         if feature_range is None:
             assert X is not None
             _warn_of_leak("feature_range", "a public range")
@@ -122,7 +122,7 @@ class Box:
             if bound.shape not in ((), (n_features,)):
                 raise ParameterError(
                     f"feature_range has a bound of shape {bound.shape} for {n_features} features; "
-                    "give a number, or one per feature"
+                    "give a number, or one number for each feature"
                 )
         low, high = (np.broadcast_to(bound, n_features) for bound in (low, high))
         return cls(low, high - low, **options)
@@ -133,7 +133,8 @@ class Box:
         if check:
             _refuse(
                 np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1),
-                "rows lie outside feature_range; pass a wider public range, or clip each row to it",
+                "rows lie outside feature_range; pass a wider public range, or clip each row to "
+                "feature_range",
             )
             unit = np.clip(unit, 0.0, 1.0, out=unit)
         unit -= self.centre
@@ -148,7 +149,7 @@ class Box:
 
     @property
     def assumption(self) -> str:
-        """The assumption about the rows that a guarantee states."""
+        """The assumption of a guarantee about the rows."""
         return "every feature is within feature_range, which is public"
 
 
@@ -160,7 +161,7 @@ class Classes:
 
     @classmethod
     def of(cls, classes: Any, y: NDArray[Any] | None = None) -> Classes:
-        """Check a public set of two labels, or use the private labels y if it is None."""
+        """Check a public set of two labels, or compute the set from the private labels y."""
         if classes is None:
             assert y is not None
             check_classification_targets(y)
@@ -191,7 +192,7 @@ class Classes:
 
     @property
     def assumption(self) -> str:
-        """The assumption about the labels that a guarantee states."""
+        """The assumption of a guarantee about the labels."""
         return f"the label set {tuple(self.values.tolist())} is public"
 
 
@@ -204,7 +205,7 @@ class Interval:
 
     @classmethod
     def of(cls, target_range: Any, y: Floats | None = None) -> Interval:
-        """Check a public range, or use the range of the private labels y if it is None."""
+        """Check a public range, or compute the range from the private labels y."""
         if target_range is None:
             assert y is not None
             _warn_of_leak("target_range", "a public range")
@@ -216,13 +217,13 @@ class Interval:
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
-        """Check that labels are in the interval, and clip labels that exceed it by rounding."""
+        """Check that labels are in the interval, and clip excesses that are due to rounding."""
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
         _refuse(
             ~((labels >= self.low - slack) & (labels <= self.high + slack)),
             f"labels lie outside target_range = ({self.low:g}, {self.high:g}); pass a wider public "
-            "range, or clip each label to it",
+            "range, or clip each label to target_range",
         )
         return np.clip(labels, self.low, self.high)
 
@@ -238,7 +239,7 @@ class Interval:
 
     @property
     def assumption(self) -> str:
-        """The assumption about the labels that a guarantee states."""
+        """The assumption of a guarantee about the labels."""
         return f"every label is in ({self.low:g}, {self.high:g}), a public range"
 
 
@@ -268,8 +269,8 @@ def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
     sizes = np.abs([*low.flat, *high.flat])
     if not (np.all(sizes <= LARGEST) and np.all(high - low >= SMALLEST)):
         raise ParameterError(
-            f"{name} must be finite with low < high, of at most {LARGEST:g} and no narrower than "
-            f"{SMALLEST:g}, not ({low}, {high})"
+            f"{name} must be finite bounds with low < high, of size at most {LARGEST:g} and width "
+            f"at least {SMALLEST:g}, got ({low}, {high})"
         )
     return low, high
 
@@ -330,11 +331,11 @@ class Granted:
             array = np.full(n_rows, float(array))
         if array.shape != (n_rows,):
             raise ParameterError(
-                f"epsilon has shape {array.shape} for {n_rows} rows; give one number per row, or "
-                "one for all"
+                f"epsilon has shape {array.shape} for {n_rows} rows; give one number for each "
+                "row, or one number for all rows"
             )
         if not np.all(array >= 0):
-            raise ParameterError("epsilon must be nonnegative in every row; 0 leaves a row out")
+            raise ParameterError("epsilon must be nonnegative in every row; 0 omits a row")
         if 0 < array.max() < LEAST or np.any(np.isfinite(array) & (array > LARGEST)):
             raise ParameterError(
                 f"epsilon must be between {LEAST:g} and {LARGEST:g}, got up to "
@@ -402,7 +403,7 @@ def _rows_of(X: Any) -> int:
 def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
     """Check with scikit-learn that rows and labels are real numbers of moderate size.
 
-    If X is a table, ``estimator.features`` converts it to numbers. Errors do not quote entries.
+    The ``features`` of the estimator convert a table to numbers. Errors do not quote entries.
     """
     if in_parts(X):
         raise NotSupportedError(

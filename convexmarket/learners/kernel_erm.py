@@ -7,8 +7,8 @@ r"""Regularised empirical risk minimisation in a reproducing kernel Hilbert spac
 :math:`\|\phi(x)\| \le R_\phi`, replacing row i changes :math:`w^*` by at most
 :math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times this bound.
 
-The minimiser is computed in a subspace, the span of the features of some rows. The duality gap
-bounds its distance from the minimiser over the whole space. The sensitivities include this error.
+The risk is minimised over a subspace, the span of the features of some rows. The duality gap bounds
+the distance from the minimiser over the whole space. The sensitivities include this bound.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class KernelERM(BaseEstimator):
     regularization : float, default 0.1
         Parameter lambda. The term ``regularization / 2 * ||w||**2`` is added to the mean loss.
     data_norm : float or None, default None
-        Public bound on the norm of every row, private or queried. "linear" and "poly" require it,
-        because it determines R_phi. R_phi is 1 for the other kernels.
+        Public bound on the norm of every row, private or queried. "linear" and "poly" require the
+        bound, because the bound determines R_phi. R_phi is 1 for the other kernels.
     classes, features, epsilon
         See :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
@@ -204,7 +204,7 @@ class KernelERM(BaseEstimator):
                 f"Newton's method stopped with an error of {error:.3g} in a prediction, above tol "
                 f"* sensitivity_ = {allowed:.3g}; use a larger tol or a larger regularization"
             )
-        # Set last, so that a failed fit does not leave a partial model.
+        # Attributes are set last, so that a failed fit does not leave a partial model.
         self.dual_coef_ = solve_triangular(features[pivots], theta, lower=True, trans="T")
         self.pivots_ = matrix[pivots]
         self.norm_ = float(np.linalg.norm(theta))
@@ -220,7 +220,7 @@ class KernelERM(BaseEstimator):
             delta=0.0,
             mechanism="a minimiser without noise, which must not be published",
             accounting="exact",
-            assumptions=("fitting releases nothing; a release of the model has a guarantee",),
+            assumptions=("the model is not released; only released predictions have a guarantee",),
         )
         if classes is not None:
             self.classes_ = classes.values
@@ -240,7 +240,7 @@ class KernelERM(BaseEstimator):
         return np.asarray(self.kernel_(rows, self.pivots_) @ self.dual_coef_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Predict the label or the number of each row. Predictions are private.
+        """Predict the class or the real label of each row. Predictions are private.
 
         Parameters
         ----------
@@ -263,9 +263,7 @@ class KernelERM(BaseEstimator):
         check_is_fitted(self)
         values = checked_numbers("predictions", predictions)
         if np.any(np.isnan(values)):
-            raise ParameterError(
-                "predictions contain NaN, which has no label; leave those rows out"
-            )
+            raise ParameterError("predictions contain NaN, which has no label; omit rows with NaN")
         if not hasattr(self, "classes_"):
             return values
         return np.asarray(self.classes_[(values > 0).astype(np.intp)])
@@ -327,10 +325,10 @@ def minimum_in_span(
     regularization: float,
     tol: float,
 ) -> tuple[Floats, float]:
-    """Minimise the risk of a kernel model over the span of the features of some rows.
+    """Minimise the risk of a kernel model over a subspace of the RKHS.
 
-    ``features`` are coordinates of rows in an orthonormal basis of the span, and ``outside`` are
-    their distances from the span. Return a model and a bound on its distance from the minimiser.
+    ``features`` are the coordinates of rows in an orthonormal basis, and ``outside`` are their
+    distances from the subspace. Return a model, and bound its distance from the minimiser.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH

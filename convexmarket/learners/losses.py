@@ -78,7 +78,7 @@ class Loss(ABC):
         """
         if np.isfinite(self.curvature):
             return self
-        raise NotSupportedError(f"{self!r:.80} has kinks and no smoothed(); define it")
+        raise NotSupportedError(f"{self!r:.80} has kinks and no smoothed(); define this method")
 
     def fenchel_gaps(self, f: Floats, y: Floats, slopes: Floats) -> Floats:
         r"""Compute :math:`\ell(f) + \ell^*(s) - sf \ge 0` for slopes s of the smoothed loss."""
@@ -105,7 +105,7 @@ class LogisticLoss(Loss):
     at_zero = float(np.log(2.0))
 
     def derivatives(self, f: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-        """Compute the three arrays from one exponential, without overflow or cancellation."""
+        """Compute the loss and its derivatives from one exponential, without overflow."""
         margins = y * f
         decay = np.exp(-np.abs(margins))
         likely = 1.0 / (1.0 + decay)
@@ -253,8 +253,8 @@ def loss_of(given: object) -> Loss:
     steepest = float(np.abs(given.derivatives(f, y)[1]).max())
     if not steepest <= given.lipschitz * (1.0 + 1e-9):
         raise ParameterError(
-            f"{given!r:.80} states lipschitz = {given.lipschitz:g} but has a slope of "
-            f"{steepest:g}; state a bound on its slopes for all predictions and labels"
+            f"{given!r:.80} has lipschitz = {given.lipschitz:g} but a slope of {steepest:g}; set "
+            "lipschitz to a bound on the slopes for all predictions and labels"
         )
     return given
 
@@ -273,8 +273,8 @@ def lipschitz_risk_constants(
     exceeds the noisy training loss by at most this risk, if the weights do not depend on the rows
     (docs/theory/objective-perturbation.md). Let D be the range of the loss within reach B, and q
     the quantile of the noise. The constants are :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}`
-    (smaller for the logistic loss) and :math:`2LBq`. For classification losses, both are divided by
-    :math:`\ell(0)`, the smallest loss of a wrong label.
+    (smaller for the logistic loss) and :math:`2LBq`. For classification losses, mu and sigma are
+    divided by :math:`\ell(0)`, the smallest loss of a wrong label.
 
     Parameters
     ----------

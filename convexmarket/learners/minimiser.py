@@ -2,7 +2,7 @@
 
 The guarantee of objective perturbation holds for the *exact* minimiser. Newton's method therefore
 continues until rounding errors dominate, and the norm of the last gradient is bounded. Rows can be
-stored in several parts. Each pass over the rows reads and checks all of them again.
+stored in several parts. Each pass reads and checks all rows again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SAMPLE = 100_000  # rows that are fetched from parts to compute a starting point
 
 
 class PerturbedObjective:
-    """A weighted loss plus a linear and a quadratic term, with derivatives at the last point."""
+    """A weighted loss plus a linear and a quadratic term. The last derivatives are cached."""
 
     chunk = 1024  # number of rows of X whose scaled copy fits in the processor's cache
 
@@ -75,8 +75,8 @@ class PerturbedObjective:
         :math:`\delta_i = \gamma_n |x_i|^\top|w|`. The error of a slope is :math:`\delta_i` times
         the curvature nearby, plus 16 units for its evaluation, if ``exp`` is correct to four units
         in the last place. The errors of the sum over rows, of the quadratic and linear terms, and
-        of the norm are added. The bound is a sum of nonnegative terms. Doubling it covers its own
-        rounding errors for fewer than 1e15 rows and features.
+        of the norm are added. The bound is a sum of nonnegative terms. Doubling the bound covers
+        its own rounding errors for fewer than 1e15 rows and features.
         """
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)
@@ -156,7 +156,7 @@ def relative_error(operations: int) -> float:
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
     """Search for a gradient of norm ``tol``, and return the point with the smallest gradient.
 
-    The line search uses slopes, which are accurate closer to the minimum than values.
+    The line search uses slopes, because values are less accurate near the minimum.
     """
     n_rows, n_features = objective.X.shape
     newton, last = None, 0.0
@@ -268,7 +268,7 @@ class PartedRows:
         """Select rows by a mask. Slices would need a matrix in memory, so they raise an error."""
         if isinstance(mask, slice):
             raise NotSupportedError(
-                "regularization is too small for rows in partitions; use a larger one, or fit "
+                "regularization is too small for rows in partitions; use a larger value, or fit "
                 "X.compute()"
             )
         used = self._used.copy()
@@ -355,7 +355,7 @@ def _on_part(
     targets: Vector,
     weights: Vector,
 ) -> Vector:
-    """Evaluate the losses of a part at w with a method of the objective."""
+    """Call a method of the objective at w for the rows of one part."""
     objective = PerturbedObjective(rows, targets, weights, np.zeros_like(w), 0.0, loss)
     value, gradient = objective.value_and_gradient(w)
     if method == "value_and_gradient":

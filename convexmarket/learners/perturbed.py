@@ -4,14 +4,14 @@ r"""Linear models trained by objective perturbation. They minimise a noisy objec
 
 where :math:`b' = (2LR/\eta)\,b` and :math:`b` has a density proportional to :math:`e^{-\|b\|}`.
 Rows have norm at most R, and the loss is convex and L-Lipschitz with curvature at most c
-(Anjarlekar, Etesami and Srikant, Algorithm 1 and Eq. 12, for the logistic loss and R = 1). Row i
-has the guarantee :math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)` or less, plus the cost of a second
-noise that covers the distance to the exact minimiser (:mod:`convexmarket.privacy.accounting`).
+(Anjarlekar, Etesami and Srikant, Algorithm 1 and Eq. 12, for the logistic loss and R = 1). The
+guarantee of row i is at most :math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)`, plus the cost of a
+second noise that covers the error of the minimiser (:mod:`convexmarket.privacy.accounting`).
 
 **A public rule for Lambda.** With regularization "auto", Lambda is
 :math:`2LR\sqrt{n(n+1)}/(\eta W)` for models of norm :math:`W = \frac sR(\eta/n)^{1/4}`, or larger
-if the second noise requires it (docs/theory/objective-perturbation.md). If eta depends on Lambda,
-both numbers follow from the root of one equation.
+if the second noise requires it (docs/theory/objective-perturbation.md). If eta depends on Lambda, a
+single equation determines eta and Lambda.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # and if its epsilon is below this share of the mean
 BELOW = 2.0**-50  # eta is reduced by this share because of rounding errors
 UNIT = 2.0**-53
-#: For Lambda by the rule, largest deviations that the second noise adds to margins and to labels.
+#: Largest deviations that the second noise adds to margins and labels if Lambda follows the rule.
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
 RANGE = 1e-90, 1e90  # range of Lambda by the rule
 NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
@@ -272,7 +272,7 @@ def objective_perturbation_log_density(
 
     The density is :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`, where h is the
     density of the noise, b(w) is the noise for which w is the minimiser, and J is the Hessian of
-    the objective without noise. The privacy loss is the difference for two data sets.
+    the noiseless objective. The privacy loss is the difference of two log densities.
     """
     X, y, weights = aligned(X=X, y=y, weights=weights)
     point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))
@@ -301,7 +301,7 @@ class ObjectiveLearner(PrivateLearner):
     random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
-    #: Scale s of the rule per square root of the number of features, and the largest number used.
+    #: Scale s of the rule for one feature, and the number of features up to which s increases.
     _norm: ClassVar[tuple[float, int]]
 
     @abstractmethod
@@ -401,7 +401,7 @@ class PrivateLogisticRegression(_Classifier):
         public numbers (:mod:`convexmarket.learners.perturbed`).
     data_norm, classes : float or None, default 1.0; pair of labels or None, default (-1, 1)
         Public bound R on the Euclidean norm of every row, and the public labels, the second of
-        which is the positive class. ``None`` computes them from the private rows and issues a
+        which is the positive class. ``None`` computes the value from the private rows and issues a
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
     accounting, cap : {"sharp", "general", "paper"}, default "sharp"; float or None, default None
         The bound on the privacy loss, as in
@@ -409,13 +409,13 @@ class PrivateLogisticRegression(_Classifier):
         reproduces Proposition II.2, where the cap k bounds the weights by k / n_sellers.
     calibration : {"total", "noise"}, default "total"
         With ``"total"``, ``epsilon_`` is at most the granted epsilon of each row. ``"noise"``
-        reproduces Algorithm 1, and ``epsilon_`` exceeds the granted epsilon.
+        reproduces Algorithm 1, where ``epsilon_`` exceeds the granted epsilon.
     tol : "auto" or float, default "auto"
         Largest norm of the gradient at which the solver stops, including rounding errors.
         ``"auto"`` depends on the number of rows.
     solver_epsilon : "auto", float or None, default "auto"
         Cost, to every used row, of a second noise that covers the errors of the solver and of
-        floating point. It is exact discrete noise on a lattice with scale
+        floating point. This noise is exact and discrete, on a lattice, with scale
         ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. ``"auto"`` uses the
         share ``sqrt(tol / smallest weight)``, which balances the two noises. Rows with a share
         above 3 per cent and less than 1 per cent of the mean epsilon are dropped. ``None`` adds no

@@ -1,7 +1,7 @@
 r"""Kernels with public bounds on feature norms, and predictors that can be published.
 
-The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public. It is computed from
-the kernel and a public ball that contains all rows. Kernels are computed by scikit-learn.
+The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public. The kernel and a
+public ball that contains all rows determine the bound. Kernels are computed by scikit-learn.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 class Learner(Protocol):
-    """A model trained with an epsilon for each row, and its guarantee.
+    """The protocol of models that are trained with an epsilon for each row.
 
     Classes with these members need not inherit from this class (docs/howto/learners.md). After
     ``fit``, ``guarantee_`` has one epsilon for each row, which is at most the granted epsilon.
@@ -53,7 +53,7 @@ class Learner(Protocol):
     guarantee_: Guarantee
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Compute public (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``."""
+        """Compute the public constants of the excess risk ``mu * ||a|| + sigma / eta``."""
         ...
 
     def fit(
@@ -65,7 +65,7 @@ class Learner(Protocol):
         rows: ArrayLike | None = None,
         accountant: Account | None = None,
     ) -> Self:
-        """Release a model of the rows within the epsilon of each row, in nats.
+        """Train and release a model within the epsilon of each row, in nats.
 
         Rows with epsilon 0 are not read. Budgets are checked before rows are read.
 
@@ -126,7 +126,7 @@ class PrivateLearner(BaseEstimator):
         accountant: Account | None = None,
         random_state: RandomSource = None,
     ) -> Self:
-        """Release a model of the rows within the epsilon of each row.
+        """Train and release a model within the epsilon of each row.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class PrivateLearner(BaseEstimator):
             warn_of_plain_noise(self._exactness, source)
         charge()
         model, attributes = plan.release(matrix, labels, rng)
-        # Set last, so that a failed fit does not leave a partial model.
+        # Attributes are set last, so that a failed fit does not leave a partial model.
         coef, level = domain.rows.coefficients(model)
         self.coef_ = domain.half * coef
         self.intercept_ = float(domain.half * level + domain.middle)
@@ -230,7 +230,7 @@ class PrivateLearner(BaseEstimator):
         Parameters
         ----------
         epsilon, n_features
-            See :meth:`promise`. The default number of features is that of ``features``.
+            See :meth:`promise`. By default, ``features`` determines the number of features.
 
         Raises
         ------
@@ -253,7 +253,7 @@ class PrivateLearner(BaseEstimator):
         return domain.half * plan.noise_effect(second)
 
     def noise_limit(self) -> float:
-        """Return the value of :meth:`noise_effect` above which a constant predicts equally well.
+        """Return the :meth:`noise_effect` above which a constant is as accurate as the model.
 
         The limit is the standard deviation of uniform labels. For a classifier, the limit is 4:
         such noise changes the label of a row of margin 1 with a probability of 40 per cent.
@@ -282,8 +282,8 @@ class PrivateLearner(BaseEstimator):
     def _refuse_leaks(self) -> None:
         if leaks := [f"{name}=None" for name in self._leaking()]:
             raise ParameterError(
-                f"{' and '.join(leaks)} would be computed from private rows, which no guarantee "
-                "covers and no accountant can charge; pass a public bound, range or label set"
+                f"{' and '.join(leaks)} would be computed from private rows, and no account can "
+                "be charged for this; pass a public bound, range or label set"
             )
 
     def _n_features(self, X: Any, y: Any) -> int:
@@ -343,9 +343,9 @@ class PrivateLearner(BaseEstimator):
         if (over := epsilon > granted.epsilon).any():
             factor = np.max(epsilon[over] / granted.epsilon[over])
             exceeding = [
-                f"EXCEEDED: {np.count_nonzero(over)} of {over.size} rows lose more than their "
-                f"epsilon, by a factor of up to {factor:.3g}: calibration='noise' ignores the "
-                "Jacobian's share"
+                f"EXCEEDED: the privacy loss of {np.count_nonzero(over)} of {over.size} rows "
+                f"exceeds their epsilon, by a factor of up to {factor:.3g}: calibration='noise' "
+                "ignores the Jacobian's share"
             ]
         return Guarantee(
             epsilon=epsilon,

@@ -1,9 +1,9 @@
 r"""Choose parameters of a learner privately, among models trained on private rows.
 
 Candidates are scored on public rows but trained on private rows, so the choice has a cost (unlike
-in A, Remark IV.2). Two charges are available for learners with delta zero. With "sum", each of K
-candidates is trained once with :math:`\epsilon_i/K`, and all models can be published. With
-"trials", J candidates are drawn at random and trained with :math:`\epsilon_i/2`. Only the best
+in A, Remark IV.2). Two methods of charging are available for learners with delta zero. With "sum",
+each of K candidates is trained once with :math:`\epsilon_i/K`, and all models can be published.
+With "trials", J candidates are drawn at random and trained with :math:`\epsilon_i/2`. Only the best
 model is published. The number J is secret, and :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and
 Steinke, Hyperparameter Tuning with Renyi Differential Privacy; proof in
 docs/theory/objective-perturbation.md).
@@ -62,7 +62,8 @@ class PrivateSearch(BaseEstimator):
     validation : (X, y)
         Public rows and labels for the scores of candidates.
     charge, trials : {"trials", "sum"}, default "trials"; float, default 10.0
-        Method of charging, and mean number of trials. ``"sum"`` adds less noise for two candidates.
+        Method of charging, and mean number of trials. For two candidates, ``"sum"`` adds less noise
+        than ``"trials"``.
     epsilon : default None
         Default ``epsilon`` of ``fit``.
 
@@ -98,7 +99,7 @@ class PrivateSearch(BaseEstimator):
     epsilon: ArrayLike | None = None
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Compute (mu, sigma) of the learner when it is trained with its share of epsilon.
+        """Compute (mu, sigma) of a learner that is trained with its share of epsilon.
 
         Parameters
         ----------
@@ -211,7 +212,7 @@ class PrivateSearch(BaseEstimator):
 
 
 def _stopping(trials: float) -> float:
-    """Solve ``(1 - gamma) / (gamma * log(1 / gamma)) == trials``, the mean number, for gamma."""
+    """Compute gamma such that ``trials == (1 - gamma) / (gamma * log(1 / gamma))``."""
     if not 1.0 < as_float(trials) <= MOST_TRIALS:
         raise ParameterError(f"trials must be above 1 and at most {MOST_TRIALS:g}, got {trials!r}")
 

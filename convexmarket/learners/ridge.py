@@ -5,8 +5,8 @@ unit scale, public ranges map features to [0, 1] and labels to [-1, 1]. All para
 on the epsilons, the shape of X and the ranges (docs/theory/ridge.md, section 7.4).
 
 **Objective perturbation** uses the Huber loss, which is linear for residuals above a threshold T.
-The threshold bounds the effect of a row. A public rule determines :math:`\lambda`
-(:mod:`.perturbed`), and a second rule the threshold:
+The threshold bounds the effect of a row on the model. One public rule determines :math:`\lambda`
+(:mod:`.perturbed`), and another rule determines T:
 
 .. math:: T = \min\Big(1, \max\Big(\frac18, \frac1{160}\sqrt{\frac\eta n}\Big)\Big).
 
@@ -89,7 +89,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         ``"granted"`` weights are proportional to epsilon, which adds the least noise. ``"bound"``
         minimises the bound of :meth:`risk` for the same epsilons and needs ``label_noise``.
         ``"equal"`` gives all rows equal weights and the smallest epsilon. An array of nonnegative
-        weights that sum to one must not depend on the data.
+        weights must sum to one and not depend on the data.
     fit_intercept : bool, default True
         Whether to append a constant feature, which is regularised like the other features. If so,
         features are centred unless the perturbation is ``"output"``.
@@ -103,16 +103,16 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         ``"statistics"`` adds Gaussian noise, which increases with the number of features.
     feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
         Public lowest and highest values of the features (numbers or arrays) and of the labels.
-        ``None`` computes them from the rows, with a
+        ``None`` computes the values from the rows, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning`. Predictions are clipped to the range of
         the labels.
     rounding : "auto", float or None, default "auto"
         For ``"output"``, the largest step to which the model is rounded on the unit scale before
         exact discrete noise is added. ``"auto"`` increases the noise by less than a hundredth, and
         drops rows of less than a millionth of the mean weight. If the error of the solve has no
-        bound, ``"auto"`` means ``None``: floating-point noise as in the paper. Its last digits can
-        reveal rows, so a :class:`~convexmarket.errors.PrivacyLeakWarning` is issued except in
-        simulations.
+        bound, ``"auto"`` means ``None``, which adds floating-point noise as in the paper. The last
+        digits of this noise can reveal rows, so a :class:`~convexmarket.errors.PrivacyLeakWarning`
+        is issued except in simulations.
     features, epsilon, random_state : default None
         See :class:`PrivateLogisticRegression`. Tables are mapped to the unit box.
 
@@ -126,8 +126,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         The :math:`\lambda` of the fit, and the lattice step (None for floating-point noise).
     noise_rate_ : float
         :math:`\eta` of ``"output"`` and ``"statistics"``. The density of each coordinate is
-        proportional to :math:`e^{-\eta|z_j|}` on the unit scale. For floating-point noise it is
-        :math:`e^{-\eta\|z\|}`. Gaussian noise has deviation :math:`1/\eta`.
+        proportional to :math:`e^{-\eta|z_j|}` on the unit scale. Floating-point
+        noise has density :math:`e^{-\eta\|z\|}`, and Gaussian noise has deviation :math:`1/\eta`.
 
     References
     ----------
@@ -181,7 +181,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         (:func:`~convexmarket.learners.lipschitz_risk_constants`). Otherwise, the error of the model
         on the unit scale is bounded (:func:`~convexmarket.learners.ridge_risk_constants`), and
         ``"auto"`` is replaced by a regularization of 1. With ``"statistics"``, noise N in the
-        second moments and n in the moments with the labels changes the model by at most
+        feature moments and n in the label moments changes the model by at most
         :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`.
 
         Parameters
@@ -300,7 +300,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             if wrong:
                 raise ParameterError(
                     f"weighting is positive in {wrong} rows that granted an epsilon of 0; set "
-                    "these weights to 0, and scale all other weights to the sum 1"
+                    "these weights to 0, and scale the other weights so that they sum to 1"
                 )
             return weights[granted.used]
         check_choice("weighting", self.weighting, Weighting)
@@ -354,7 +354,7 @@ def expected_loss(
     Raises
     ------
     DataError, NotSupportedError
-        If rows are out of range, or the estimator does not use output perturbation.
+        If a row is out of range, or the estimator does not use output perturbation.
 
     Examples
     --------

@@ -7,8 +7,8 @@ changes the weighted ridge solution by at most :math:`\kappa w_i`
 
 **Perturbed statistics.** The model solves :math:`(A_+ + \lambda I)\theta = m`, where A is the noisy
 matrix of second moments of the features, :math:`A_+` is the positive part of A, and m is the noisy
-vector of moments with the labels. Replacing row i changes the sums by at most :math:`w_i` times
-:func:`statistics_sensitivity`.
+vector of cross moments of features and labels. Replacing row i changes the sums by at most
+:math:`w_i` times :func:`statistics_sensitivity`.
 
 The model or the sums are rounded to a lattice. The scale of the exact discrete noise covers their
 numerical errors. Proofs and error bounds are in docs/theory/ridge.md, section 7.4.
@@ -89,7 +89,7 @@ def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> 
 
 
 def _moments(X: Matrix, y: Vector, weights: Vector) -> Matrix:
-    """Compute weighted second moments, and append the moments with the labels as a column."""
+    """Compute weighted second moments, and append the cross moments with labels as a column."""
     weighed = (weights[:, None] * X).T
     return np.column_stack([weighed @ X, weighed @ y])
 
@@ -203,7 +203,7 @@ def ridge_error_bound(
 ) -> RidgeErrorBound:
     r"""Bound the distance between the released model and the true model.
 
-    The bound holds with probability at least ``1 - failure_probability`` over both noises if
+    The bound holds with probability at least ``1 - failure_probability`` over all noise if
     :math:`y_i = x_i^\top\theta^* + e_i` with independent Gaussian :math:`e_i`.
 
     Parameters
@@ -304,7 +304,7 @@ def _risk(
 
 
 class SolveError(NamedTuple):
-    """Conditions on a computed ridge solution, and its distance from the exact solution."""
+    """Limits for a computed ridge solution, and the resulting bound on the error."""
 
     residual: float  # largest residual that is accepted
     norm: float  # largest norm that is accepted
@@ -329,7 +329,7 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
     if regularization < 1.01 * WELL_CONDITIONED * d or distance > (NORM_SLACK - 1.0) / 2.0 * norm:
         raise NotSupportedError(
             f"regularization = {regularization:g} is too small for {d} features to bound the error "
-            "of the solve in double precision; use a larger one, or rounding=None"
+            "of the solve in double precision; use a larger value, or rounding=None"
         )
     return SolveError(2.0 * UNIT * (solve + measure), norm, distance)
 
@@ -365,7 +365,7 @@ class OutputPerturbation(Perturbation):
                     raise
         self.exact, limits = self.error is not None, REAL
         if self.error is not None:
-            total = max(1.0, fsum(weights) * UPWARD)  # the problem with weights w/W and lambda/W
+            total = max(1.0, fsum(weights) * UPWARD)  # W; the weights w/W sum to one
             kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
             moved = np.where(used, kappa * weights + 2.0 * self.error.distance, 0.0)
             shift = sqrt(n_features) * moved * UPWARD
@@ -451,7 +451,7 @@ class StatisticsPerturbation(Perturbation):
         count = n_features * (n_features + 3) // 2 + (n_features + 1) * centred
         error = 2.0 * UNIT * (_chain(weights.size) + 4)  # error of an entry
         if delta and not centred:
-            raise ParameterError("delta > 0 needs fit_intercept=True; pass it, or delta=0")
+            raise ParameterError("delta > 0 needs an intercept; pass fit_intercept=True or delta=0")
         kappa = statistics_sensitivity(n_features, centred=centred, order=2 if delta else 1)
         moved = kappa * weights + 2.0 * (sqrt(count) if delta else count) * error
         shift, used = np.where(weights > 0, moved * UPWARD, 0.0), weights > 0
@@ -476,7 +476,7 @@ class StatisticsPerturbation(Perturbation):
         self.assumptions = (EXACT.format(error),)
 
     def sums(self, X: Vector | PartedRows, y: Vector) -> Vector:
-        """Compute the second moments (upper triangle), followed by the moments with the labels."""
+        """Compute the upper triangle of second moments, followed by cross moments with labels."""
         sums = row_sum(X, _moments, y, self.weights)
         triangle = sums[np.triu_indices(X.shape[1])]
         return np.append(triangle[: triangle.size - self.centred], sums[:, -1])
@@ -513,8 +513,8 @@ def _lattice(
 ) -> tuple[float, int, Vector]:
     """Choose step and scale for ``count`` values of bounded size, and compute the privacy losses.
 
-    With the default step, the noise scale is at least ``FINE * count`` steps, because rounding adds
-    at most ``count`` steps to the change by a row.
+    With the default step, the noise scale is at least ``FINE * count`` steps. Rounding adds at most
+    ``count`` steps to the change by a row.
     """
     if rounding is None:
         exposed = (shift > 0) & np.isfinite(sold)
@@ -530,7 +530,7 @@ def _lattice(
 
 
 def _chain(n_rows: int) -> int:
-    """Count the most consecutive roundings in a sum over rows."""
+    """Compute the largest number of consecutive roundings in a sum over rows."""
     return min(n_rows, CHUNK) + -(-n_rows // CHUNK)
 
 

@@ -39,7 +39,7 @@ def _public(value: Any) -> Any:
         return [_public(entry) for entry in value]
     number = isinstance(value, int | float) and abs(value) <= 1e150
     if not (value is None or number or (isinstance(value, str) and value.isprintable())):
-        raise ValueError("no value of JSON, or a control sequence")
+        raise ValueError("not a JSON value, or a control sequence")
     return value
 
 
@@ -114,7 +114,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
 
 def load_model(path: str | Path) -> Any:
-    """Load a model that :func:`save_model` wrote. Its predictions are identical.
+    """Load a model of :func:`save_model`, with the same predictions as the saved model.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
         _loaded(text)
         return text
     except _WRONG as error:
-        remedy = "use finite numbers and printable texts, or fewer with guarantee='summary'"
+        remedy = "use finite numbers and printable text, or guarantee='summary' for a smaller file"
         raise _refusal(f"the {name} cannot be saved", error, remedy) from None
 
 
@@ -231,7 +231,7 @@ def _loaded(content: bytes) -> Any:
         with np.errstate(over="ignore"):
             model.classes_ = np.array(data.classes_ or [], dtype=data.dtype)
         if data.classes_ is None or repr(model.classes_.tolist()) != repr(data.classes_):
-            raise ValueError("dtype cannot hold classes_ exactly")
+            raise ValueError("dtype cannot represent classes_ exactly")
     model.coef_, model.intercept_, model.n_features_in_ = coef, data.intercept_, n_features
     model.guarantee_, model.epsilon_ = guarantee, guarantee.epsilon
     if names is not None:

@@ -36,7 +36,7 @@ PATIENCE = 60.0
 
 #: Lock for transactions and forks. A child that exits would roll back open transactions.
 _STEP = threading.RLock()
-#: Connections of a parent process, which a child process must not close.
+#: Connections of a parent process. A child process must not close these connections.
 _ABANDONED: list[sqlite3.Connection | None] = []
 
 if hasattr(os, "register_at_fork"):
@@ -68,10 +68,10 @@ def now() -> str:
 
 
 class Kind(NamedTuple):
-    """The kind of a database, which messages name."""
+    """The kind of a database, for messages."""
 
     name: str
-    create: str  # the remedy for a missing database
+    create: str  # remedy if the database is missing
     table: str = ""  # a required table
 
 

@@ -48,7 +48,7 @@ class Account(Protocol):
     """An account to which releases are charged, in memory or in a ledger."""
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Raise an error if a release exceeds the budget of a row, without a charge."""
+        """Check a release against the budget of each row, without charging the release."""
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Charge a release to all its rows, or raise an error and charge no row."""
@@ -112,7 +112,7 @@ class PrivacyAccountant(Shown):
     Raises
     ------
     ParameterError, SellersError
-        If an argument is out of range, or ids are not distinct or have the wrong number.
+        If an argument is out of range, ids are not distinct, or their number is wrong.
 
     Notes
     -----
@@ -213,7 +213,7 @@ class PrivacyAccountant(Shown):
         )
 
     def check(self, guarantee: Guarantee, rows: Any = None) -> None:
-        """Raise an error if a release exceeds the budget of a row, without a charge.
+        """Check a release against the budget of each row, without charging the release.
 
         Parameters
         ----------

@@ -71,11 +71,11 @@ def objective_perturbation_guarantee(
 ) -> Floats:
     """Compute the guarantee of each row in nats, including the Jacobian, shape (n_rows,).
 
-    An infinite ``eta`` means no noise. Rows of weight zero have no privacy loss, except with
-    "paper". There, ``cap`` is k, and k / n_rows bounds the weights. The default bound is the
-    largest weight. ``solver_epsilon`` is the cost, for each used row, of a second noise that covers
-    the solver's error. Only "general" uses ``loss_curvature``, a bound on the second derivative of
-    the loss.
+    An infinite ``eta`` means no noise. Without "paper", rows of weight zero have no privacy loss.
+    With "paper", ``cap`` is k, and k / n_rows bounds the weights. The default bound is the largest
+    weight. ``solver_epsilon`` is the cost, for each used row, of a second noise that covers the
+    solver's error. Only "general" uses ``loss_curvature``, a bound on the second derivative of the
+    loss.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -152,7 +152,7 @@ def _curvature(
 
 
 def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
-    """Maximise the bound with ``1 + p`` in closed form. The derivative is a quadratic in p."""
+    """Maximise the sharp bound with tau = 1 + p in closed form, from a quadratic equation in p."""
     half = weights * (eta / 2.0)
     stretch = half + 2.0 * eta / curvature
     p = np.minimum(1.0, 0.5 + stretch / (2.0 * (np.sqrt(4.0 + half * stretch) + 2.0)))
@@ -199,6 +199,6 @@ def _calibrated(
 
     if excess(0.0) >= 0:
         return 0.0
-    # The effect of a row is at least half of its weight. Subtract units to round totals down.
+    # The effect of a row is at least half of its weight. Subtracting units rounds totals down.
     eta = float(brentq(excess, 0.0, 2.0 * eta, xtol=2 * np.spacing(eta)))
     return eta - 8 * float(np.spacing(eta))

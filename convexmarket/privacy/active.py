@@ -28,7 +28,7 @@ __all__ = ["RowAccount", "account", "names_of", "reserve"]
 Floats = NDArray[np.float64]
 Budget = float | pd.Series
 
-BUDGET = "one number for all rows, or a Series by the names of the rows"
+BUDGET = "one number for all rows, or a Series indexed by the names of the rows"
 OTHERS = "without a name"  # represents all rows that were not charged by name
 
 
@@ -36,9 +36,10 @@ class RowAccount(PrivacyAccountant):
     """Account of the privacy loss of each row while the account is open; see :func:`account`.
 
     The index of a DataFrame identifies its rows. If a release has no names, its largest epsilon is
-    charged to every row. All nested accounts are charged, or none. Threads can use the account in a
-    copy of the context (:func:`contextvars.copy_context`), but worker processes cannot. The first
-    entry of :attr:`ids` represents all rows that were not charged by name.
+    charged to every row. Either all nested accounts are charged, or an error is raised. Threads can
+    use the account in a copy of the context (:func:`contextvars.copy_context`), but worker
+    processes cannot. The first entry of :attr:`ids` represents all rows that were not charged by
+    name.
 
     Examples
     --------
@@ -88,8 +89,9 @@ class RowAccount(PrivacyAccountant):
         leaks = any(text.startswith("VIOLATED") for text in guarantee.assumptions)
         if leaks and self._limited:
             raise ParameterError(
-                f"{guarantee.mechanism} uses a parameter computed from the private rows, which no "
-                "guarantee covers; an account with a budget does not accept this release. Pass "
+                f"{guarantee.mechanism} uses a parameter that was computed from the private rows "
+                "without a guarantee; an account with a budget does not accept this release. "
+                "Pass "
                 "the parameter as a public argument"
             )
         places: Any = slice(None)
@@ -183,7 +185,8 @@ def reserve(
     guarantee : Guarantee
         Guarantee of the release. It must be computed from public quantities only.
     accountant : Account, optional
-        The account to charge. The default is all open accounts, or none for a :class:`Simulation`.
+        The account to charge. The default is all open accounts, or no account for a
+        :class:`Simulation`.
     rows : array_like of int, optional
         Positions of the guarantee's rows in the accountant. The default is all rows.
     names : DataFrame or Index, optional
@@ -236,7 +239,7 @@ def reserve(
 
 
 def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
-    """Charge a release to the open accounts and the total, or raise an error and charge none."""
+    """Charge a release to the open accounts and the total, or raise an error without a charge."""
     opened, problem = dict.fromkeys(_OPEN.get()), ""
     if getpid() != _PROCESS or parent_process() is not None:
         problem = (

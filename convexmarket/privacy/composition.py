@@ -69,12 +69,11 @@ def update_moments(epsilon: ArrayLike) -> Floats:
     """
     size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)
     normal = np.logaddexp(0.0, size)
-    # The answer of the public model becomes more likely by e^epsilon, and the update less likely
-    # ...
+    # The probability of the public answer increases by e^epsilon, and that of an update decreases.
     room = np.minimum((1.0 + ORDERS) * size - normal, 0.0)
     with np.errstate(divide="ignore"):  # the bound can be infinite
         common = -ORDERS * size - normal - np.log1p(-np.exp(room))
-    # ... or vice versa. ``both`` is an update in either case.
+    # The opposite changes. ``both`` is the case of an update on each of the data sets.
     rare = (1.0 + ORDERS) * size - normal - np.log1p(-np.exp(-ORDERS * size - normal))
     return np.maximum(np.maximum(common, rare), both)
 

@@ -118,7 +118,7 @@ class Guarantee(Shown):
     mechanism: str
     accounting: str
     assumptions: Texts
-    profile: Profile = None  # type: ignore[assignment]  # set below
+    profile: Profile = None  # type: ignore[assignment]  # set in __post_init__
 
     def __post_init__(self) -> None:
         epsilon = _set_rows(self, "epsilon")
@@ -127,7 +127,7 @@ class Guarantee(Shown):
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         for text in (self.mechanism, self.accounting, *self.assumptions):
             if not isinstance(text, str) or any("\ud800" <= c <= "\udfff" for c in text):
-                raise ParameterError(f"{text!r} cannot be stored as text; leave surrogates out")
+                raise ParameterError(f"{text!r} cannot be stored as text; remove surrogates")
         if self.profile is None:
             object.__setattr__(self, "profile", Profile("pure", epsilon, self.delta))
         shift = self.profile.shift
@@ -149,7 +149,7 @@ class Guarantee(Shown):
         cls, shift: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
         """Create the guarantee of Laplace noise with the shift of a :class:`Profile`."""
-        profile = Profile("laplace", shift)  # type: ignore[arg-type]  # converted there
+        profile = Profile("laplace", shift)  # type: ignore[arg-type]  # Profile converts the shift
         return cls(profile.shift, 0.0, mechanism, "laplace", assumptions, profile)
 
     @classmethod
@@ -164,7 +164,7 @@ class Guarantee(Shown):
 
         The epsilon is computed for this delta. Advanced composition uses only the shift.
         """
-        profile = Profile("gaussian", shift)  # type: ignore[arg-type]  # converted there
+        profile = Profile("gaussian", shift)  # type: ignore[arg-type]  # Profile converts the shift
         epsilon = gaussian_epsilon(profile.shift, check_delta(delta, positive=True))
         epsilon = np.where(profile.shift > 0, np.maximum(epsilon, LEAST), 0.0)
         return cls(epsilon, delta, mechanism, "gaussian", assumptions, profile)

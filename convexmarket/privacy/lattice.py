@@ -179,8 +179,8 @@ def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Inte
 def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
     r"""Clip vectors to length ``clip``, scale this length to a radius, and round to integers.
 
-    The length of each result is at most :math:`r + \sqrt d/2` for the radius r, up to a millionth.
-    A row that is longer, or has an entry that is not finite, is replaced by 0.
+    The length of each result is at most :math:`r + \sqrt d/2` for the radius r, up to a relative
+    error of a millionth. A row that is longer or not finite is replaced by 0.
     """
     usable = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
     lengths = np.maximum(row_norms(usable), clip)

@@ -84,8 +84,8 @@ def resolve_generator(
     _check_seed("random_state", seed)
     if protective and seed is random_state:
         warn_user(
-            f"random_state is of type {type(seed).__name__}, which allows a reader to subtract the"
-            " noise: leave it out, or, for an experiment, pass"
+            f"random_state is of type {type(seed).__name__}, so a reader can subtract the noise: "
+            "omit random_state, or, for an experiment, pass"
             " convexmarket.privacy.Simulation(random_state).",
             PrivacyLeakWarning,
         )
@@ -107,8 +107,8 @@ def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
     """Warn that noise is added in floating point, except in a simulation."""
     if not isinstance(random_state, Simulation):
         warn_user(
-            f"{argument}=None adds noise in plain floating point; its last digits can reveal rows"
-            f" at any epsilon. Leave {argument} out for exact noise, or, for an experiment, pass"
+            f"{argument}=None adds noise in plain floating point, whose last digits can reveal "
+            f"rows at any epsilon. Omit {argument} for exact noise, or, for an experiment, pass"
             " random_state=convexmarket.privacy.Simulation(seed).",
             PrivacyLeakWarning,
         )

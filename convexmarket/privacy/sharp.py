@@ -19,8 +19,8 @@ __all__ = ["pull_profile", "sharp_guarantee"]
 
 Floats = NDArray[np.float64]
 
-ERRORS, ANGLES = 240, 320  # numbers of cells of p and of phi; even, so that pi/2 is an edge
-FINE = 4  # cells of alpha per cell of phi
+ERRORS, ANGLES = 240, 320  # numbers of cells of p and phi, which are even so that pi/2 is an edge
+FINE = 4  # number of cells of alpha for each cell of phi
 WIDTH = 0.006  # largest relative width of a cell of s that determines the bound
 #: Relative margin for rounding errors and for weights whose sum is slightly above 1.
 SLACK = 2e-6
@@ -29,7 +29,7 @@ FAR = 1e12  # used instead of an infinite s
 
 def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     """Bound the privacy loss of each row in nats, shape (n_rows,); curvature is R^2 / Lambda."""
-    distinct, place = np.unique(weights, return_inverse=True)  # often a single weight
+    distinct, place = np.unique(weights, return_inverse=True)  # often all weights are equal
     pull, bend = pull_profile(1.0 / curvature)
     parts = np.array_split(distinct[:, None], 1 + distinct.size // 1_000)
     losses = (part * (0.5 * eta * pull) + np.log1p(part * (curvature * bend)) for part in parts)
@@ -58,11 +58,11 @@ def pull_profile(regularization: float) -> tuple[Floats, Floats]:
 
 
 class _Cells:
-    """Grids of p, phi and alpha. They bound the bracket on each cell of p and s."""
+    """Grids of p, phi and alpha, which bound tau on each cell of p and s."""
 
     def __init__(self, regularization: float) -> None:
         self.regularization = regularization
-        self.errors = np.sin(np.linspace(0.0, np.pi / 2.0, ERRORS + 1)) ** 2  # finer at 0 and 1
+        self.errors = np.sin(np.linspace(0.0, np.pi / 2.0, ERRORS + 1)) ** 2  # finer near 0 and 1
         self.margins = -logit(self.errors)
         low, high = self.errors[:-1], self.errors[1:]
         bend = np.maximum(low * (1.0 - low), high * (1.0 - high))
@@ -72,7 +72,7 @@ class _Cells:
         self._far_cosine = np.cos(alpha[1:])
         across = np.maximum(np.cos(alpha[:-1, None] - self.phi), 0.0)
         self._near_cosine = np.where(alpha[1:, None] > self.phi + 1e-9, across, 0.0)
-        self._near_cosine[-1, -1] = 1.0  # chi = pi: the maximum is at alpha = pi itself
+        self._near_cosine[-1, -1] = 1.0  # if chi = pi, the maximum is at alpha = pi
 
     def support(self, s: Floats) -> Floats:
         """Bound S from above, shape (s.size, ANGLES + 1). The maximum is at alpha >= chi."""
@@ -80,13 +80,13 @@ class _Cells:
         return np.stack([(row[:, None] * self._near_cosine).max(axis=0) for row in errors])
 
     def bound(self, low: Floats, high: Floats) -> Floats:
-        """Bound the bracket on cells of p and s, shape (ERRORS, low.size); -inf on empty cells."""
+        """Bound tau on cells of p and s, shape (ERRORS, low.size); -inf on empty cells."""
         near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
         # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
         support = (1.0 + SLACK) * np.maximum(self.support(near), self.support(far))
         second = support[:, :0:-1]  # S at pi - phi for the lower end of each cell of phi
         half, pull = ANGLES // 2, self.regularization * near[:, None]
-        possible = np.repeat(pull <= support[:, :1], ANGLES, axis=1)  # cells of the gradient
+        possible = np.repeat(pull <= support[:, :1], ANGLES, axis=1)  # cells of possible gradients
         # S at pi/2 - phi
         possible[:, :half] = pull * np.sin(self.phi[:half]) <= support[:, half:0:-1]
         out = np.full((ERRORS, low.size), -np.inf)

@@ -57,7 +57,7 @@ def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
 
 
 def instance(m=40, n=3, seed=0, *, terms=None, constraints=(), sellers=None, **options):
-    """Create a joint market. With the default terms, it is convex for a fixed eta."""
+    """Create a joint market, which is convex for a fixed eta by default."""
     rng = np.random.default_rng(seed)
     X, y = data(m, n, rng)
     options = {"regularization": 0.1, **options}

@@ -1,4 +1,4 @@
-"""Test the naive model without a spread, where a single seller sells all privacy."""
+"""Test the naive model without a spread, where the optimum buys from a single seller."""
 
 import numpy as np
 import pytest

@@ -26,7 +26,7 @@ def test_the_best_of_random_trials_costs_exactly_twice_one_trial(gamma):
     def published(law):
         # probability of a result that is at least as good
         above = np.append(np.cumsum(law[::-1])[::-1], 0.0)
-        # generating function of the number of trials
+        # logarithm with the generating function of the number of trials
         pgf = np.log(gamma + (1.0 - gamma) * above) / np.log(gamma)
         return pgf[1:] - pgf[:-1]
 

@@ -30,7 +30,7 @@ from tests.privacy.builders import (
     most_admitted,
 )
 
-NEAR = 1e-9  # relative distance to the budget below which decisions can differ
+NEAR = 1e-9  # decisions can differ within this relative distance to the budget
 
 
 def state(account: PrivacyAccountant):

@@ -194,7 +194,7 @@ def test_a_budget_holds_for_all_threads() -> None:
 @pytest.mark.parametrize(
     ("budget", "delta", "words"),
     [
-        ([1.0, 2.0], 0.0, "a Series by the names"),
+        ([1.0, 2.0], 0.0, "a Series indexed by the names"),
         ("1", 0.0, "one number for all rows"),
         (-1.0, 0.0, "one budget >= 0"),
         (np.nan, 0.0, "one budget >= 0"),

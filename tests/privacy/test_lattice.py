@@ -126,8 +126,8 @@ neighbours = st.integers(1, 3).flatmap(
 def largest_loss(first, second, scale):
     """Compute the exact maximum of the privacy loss over all outputs.
 
-    The loss is a sum over coordinates. Each term is extreme at a rounded value, so the maximum over
-    these outputs is exact.
+    The loss is a sum over coordinates. Each term of the sum is extreme at a rounded value, so only
+    rounded values are enumerated.
     """
     sides = [(a, b) for a, b in zip(first, second, strict=True)]
     return max(

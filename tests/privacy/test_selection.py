@@ -38,7 +38,7 @@ def learner(**options):
 
 
 def test_every_fit_of_a_search_is_charged() -> None:
-    """Check that the account has the total of all fits, and the best model only one fit."""
+    """Check that the account has the total of all fits, but the best model has one fit."""
     X, y = people()
     search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
     with account(budget=np.inf) as spent:
