@@ -247,9 +247,9 @@ def test_all_forms_of_class_checks_are_detected(source, names):
 def test_the_package_has_at_most_64_names_and_loads_them_lazily():
     assert cm.__all__ == sorted(set(cm.__all__))
     assert len(cm.__all__) <= 64
-    alone = "import sys, convexmarket; print(*sys.modules)"
+    statement = "import sys, convexmarket; print(*sys.modules)"
     loaded = subprocess.run(
-        [sys.executable, "-c", alone], capture_output=True, text=True, check=True
+        [sys.executable, "-c", statement], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"cvxpy", "numpy", "pandas", "sklearn", "scipy", "matplotlib"} & set(loaded)
 

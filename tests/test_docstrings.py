@@ -36,8 +36,8 @@ def public():
     """Return all public functions and classes."""
     packages = [cm, *(importlib.import_module(f"convexmarket.{name}") for name in MODULES)]
     every = (getattr(package, name) for package in packages for name in package.__all__)
-    result = {id(each): each for each in every}
-    return [each for each in result.values() if inspect.isfunction(each) or inspect.isclass(each)]
+    result = {id(item): item for item in every}
+    return [item for item in result.values() if inspect.isfunction(item) or inspect.isclass(item)]
 
 
 def sections(document):
@@ -45,11 +45,11 @@ def sections(document):
     return set(re.findall(r"^([A-Z]\w+)\n-+$", inspect.cleandoc(document), re.MULTILINE))
 
 
-FUNCTIONS = [each for each in public() if inspect.isfunction(each)]
-CLASSES = [each for each in public() if inspect.isclass(each)]
+FUNCTIONS = [item for item in public() if inspect.isfunction(item)]
+CLASSES = [item for item in public() if inspect.isclass(item)]
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda item: item.__name__)
 def test_a_function_documents_parameters_results_and_an_example(function):
     signature, required = inspect.signature(function), {"Examples"}
     if signature.parameters:
@@ -60,14 +60,14 @@ def test_a_function_documents_parameters_results_and_an_example(function):
     assert required <= result | ({"Returns"} if "Yields" in result else set())
 
 
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda item: item.__name__)
 def test_a_class_has_a_docstring_with_an_example(kind):
     assert kind.__doc__
     if not getattr(kind, "_is_protocol", False) and not issubclass(kind, Exception):
         assert "Examples" in sections(kind.__doc__)
 
 
-@pytest.mark.parametrize("kind", CALLED, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("kind", CALLED, ids=lambda item: item.__name__)
 def test_a_method_documents_its_parameters(kind):
     for name, method in vars(kind).items():
         method = getattr(method, "__func__", method)
@@ -80,13 +80,13 @@ def errors_raised(function):
     """Return the error classes of the package that a function raises."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     calls = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc]
-    names = {ast.unparse(each.func) for each in calls if isinstance(each, ast.Call)}
+    names = {ast.unparse(item.func) for item in calls if isinstance(item, ast.Call)}
     return names & set(errors.__all__)
 
 
 def documented():
     """Return all public functions, constructors and methods with their docstrings."""
-    result = [(each, each.__doc__) for each in FUNCTIONS]
+    result = [(item, item.__doc__) for item in FUNCTIONS]
     for kind in CLASSES:
         for name, method in vars(kind).items():
             method = getattr(method, "__func__", method)
@@ -104,6 +104,6 @@ def test_every_error_in_a_public_body_is_in_its_raises_section():
         _, _, message = inspect.cleandoc(document or "").partition("\nRaises\n------\n")
         message = re.split(r"^\w+\n-+$", message, maxsplit=1, flags=re.MULTILINE)[0]
         headings = re.findall(r"^(\w+(?:, \w+)*)$", message, re.MULTILINE)
-        names = errors_raised(function) - {name for each in headings for name in each.split(", ")}
+        names = errors_raised(function) - {name for item in headings for name in item.split(", ")}
         missing += [f"{function.__module__}.{function.__qualname__}: {name}" for name in names]
     assert not missing

@@ -78,10 +78,10 @@ def test_each_seller_can_have_a_prior():
 def test_with_report_uses_the_prior_of_the_seller():
     sellers = cm.Sellers([0.6, 0.2], two_groups(), groups=["old", "young"], ids="ab")
     changed = sellers.with_report(0, 1.8)
-    again = cm.Sellers([1.8, 0.2], two_groups(), groups=["old", "young"])
-    np.testing.assert_array_equal(changed.virtual_costs, again.virtual_costs)
+    expected = cm.Sellers([1.8, 0.2], two_groups(), groups=["old", "young"])
+    np.testing.assert_array_equal(changed.virtual_costs, expected.virtual_costs)
     np.testing.assert_array_equal(changed.sensitivities, [1.8, 0.2])
-    assert (changed.priors, changed.ids) == (again.priors, ("a", "b"))
+    assert (changed.priors, changed.ids) == (expected.priors, ("a", "b"))
     assert changed.groups.tolist() == ["old", "young"]
     assert changed.prior_of(0) == two_groups()["old"]
     with pytest.raises(PriorError, match=r"not in the support \[0, 1\]"):
@@ -113,8 +113,8 @@ def test_drawn_sellers_follow_their_priors():
     np.testing.assert_array_equal(
         single.sensitivities, uniform().sample(5, np.random.default_rng(1))
     )
-    each = cm.Sellers.draw(2, iter([cm.Uniform(0, 1), cm.Uniform(1, 2)]), rng)
-    assert each.sensitivities[0] < 1 < each.sensitivities[1]
+    individual = cm.Sellers.draw(2, iter([cm.Uniform(0, 1), cm.Uniform(1, 2)]), rng)
+    assert individual.sensitivities[0] < 1 < individual.sensitivities[1]
 
 
 #: Invalid calls, grouped by the class of the error, with patterns of the message as keys.

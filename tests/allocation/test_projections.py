@@ -20,14 +20,14 @@ def market(*constraints, costs=COSTS, objective=PAID):
 
 
 def form(squared=False, **changes) -> ProjectableForm:
-    given = {
+    defaults = {
         "virtual_costs": COSTS,
         "losses": np.array([0.3, 0.0, 0.1, 0.0]),
         "mu_squared" if squared else "mu": 2.0,
         "sigma": 0.5,
         "gamma": 0.7,
     }
-    return ProjectableForm(**(given | changes))
+    return ProjectableForm(**(defaults | changes))
 
 
 BOUNDED = {"max_weight": np.array([0.4, 0.3, 1.0, 1.0]), "max_epsilon": np.array([9, 9, 0.3, 9])}

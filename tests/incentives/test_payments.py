@@ -187,8 +187,8 @@ def test_payments_need_no_solve_for_a_seller_who_sells_nothing():
     result = cm.incentives.estimate_payments(market, allocation)
     assert (result.amounts[0], result.errors[0]) == (0.0, 0.0)
     assert np.all(result.amounts[1:] > 0)
-    alone = cm.incentives.estimate_payments(market, allocation, sellers=[0])
-    assert (alone.amounts.tolist(), alone.n_solves) == ([0.0], 1)
+    single = cm.incentives.estimate_payments(market, allocation, sellers=[0])
+    assert (single.amounts.tolist(), single.n_solves) == ([0.0], 1)
 
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])

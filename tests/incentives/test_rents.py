@@ -1,6 +1,6 @@
 """Payments computed from allocations equal exact payments and closed forms.
 
-Otherwise, lower and upper sums over separate allocations enclose the payments.
+If exact payments are unknown, lower and upper sums over separate allocations enclose them.
 """
 
 import dataclasses

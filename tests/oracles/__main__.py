@@ -26,19 +26,19 @@ def main() -> int:
     for topic in request.topics or TOPICS:
         records = read(topic)
         chosen = [
-            each
-            for each in records
-            if request.only in each["name"] and each["quick"] >= request.quick
+            item
+            for item in records
+            if request.only in item["name"] and item["quick"] >= request.quick
         ]
         work = recomputed if request.rewrite else check
-        tasks = (delayed(work)(topic, each["spec"] if request.rewrite else each) for each in chosen)
+        tasks = (delayed(work)(topic, item["spec"] if request.rewrite else item) for item in chosen)
         results = Parallel(n_jobs=request.jobs, return_as="generator")(tasks)
-        for each, result in zip(chosen, results, strict=True):
+        for item, result in zip(chosen, results, strict=True):
             if request.rewrite:
-                each["answer"] = result
+                item["answer"] = result
             elif result:
                 differ += 1
-                print(*(f"{topic}/{each['name']}: {text}" for text in result), sep="\n", flush=True)
+                print(*(f"{topic}/{item['name']}: {text}" for text in result), sep="\n", flush=True)
         print(f"{topic}: {len(chosen)}", file=sys.stderr, flush=True)
         if request.rewrite:
             write(topic, records)

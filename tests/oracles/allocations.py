@@ -128,7 +128,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
         "the point has another objective": not abs(new["value"] - upper) <= TOLERANCE * scale,
         "the weights are not on the simplex": not new["excess"] <= TOLERANCE,
     }
-    numbers = [(each["objective"], each["lower_bound"], each["gap"]) for each in (stored, new)]
+    numbers = [(run["objective"], run["lower_bound"], run["gap"]) for run in (stored, new)]
     texts = [f"{text}: stored {numbers[0]}, now {numbers[1]}" for text in wrong if wrong[text]]
     for name in ("costs", *("objective", "eta", "n_bought", "weights") * spec["exact"]):
         texts += differences(stored[name], new[name], tolerance, name)

@@ -68,7 +68,7 @@ CLASSES = {
 def built(data: Any) -> Any:
     """Build a described object, or all described objects in a list or a dictionary."""
     if isinstance(data, list):
-        return [built(each) for each in data]
+        return [built(item) for item in data]
     if not isinstance(data, dict):
         return data
     name = next(iter(data)) if len(data) == 1 else ""

@@ -63,7 +63,7 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Compare a joint solution with the stored solution."""
     scale = abs(stored["objective"])
-    ranks = [STATUSES.index(each["status"]) for each in (stored, new)]
+    ranks = [STATUSES.index(result["status"]) for result in (stored, new)]
     best, bound, slack = new["objective"], new["lower_bound"], VALUE * scale
     wrong = {
         "objective is above the stored objective": not best <= stored["objective"] + slack,

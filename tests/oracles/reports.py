@@ -34,7 +34,7 @@ Layout = dict[str, Any]
 Frames = Mapping[str, pd.DataFrame]
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-#: Names of the report parts that contain renamed experiments.
+#: Current names of experiments whose names differ in the stored records.
 RENAMED = {"pareto": "limits-promise", "variants-limits": "limits-variants"}
 #: Candidates of the problem file when its tables were stored.
 LAMBDAS = "learner.regularization=[0.01, 0.03, 0.1]"

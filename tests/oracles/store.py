@@ -79,7 +79,7 @@ def check(topic: str, record: Record) -> list[str]:
 
 def failures(topic: str, records: Iterable[Record]) -> list[str]:
     """Compare records with recomputed answers; return the differences with the record names."""
-    return [f"{topic}/{each['name']}: {text}" for each in records for text in check(topic, each)]
+    return [f"{topic}/{item['name']}: {text}" for item in records for text in check(topic, item)]
 
 
 def differences(stored: Any, new: Any, tolerance: float = TOLERANCE, at: str = "") -> list[str]:

@@ -7,7 +7,7 @@ from tests.oracles.store import TOPICS, differences, failures, read
 
 @pytest.mark.parametrize("topic", [topic for topic in TOPICS if topic != "reports"])
 def test_the_package_computes_the_stored_answers(topic):
-    records = [each for each in read(topic) if each["quick"]]
+    records = [record for record in read(topic) if record["quick"]]
     assert records
     assert failures(topic, records) == []
 

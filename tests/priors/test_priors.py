@@ -519,5 +519,5 @@ def test_a_cdf_and_a_pdf_define_a_prior(prior, same):
         cm.Market.standard(cm.Sellers(c, each), mu=1, sigma=1, gamma=0.1 / same.mean)
         for each in (prior, same)
     ]
-    ours, theirs = (cm.payments(each, cm.allocate(each)) for each in market)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9 * theirs.max())
+    custom, known = (cm.payments(each, cm.allocate(each)) for each in market)
+    np.testing.assert_allclose(custom, known, rtol=1e-6, atol=1e-9 * known.max())

@@ -49,10 +49,10 @@ def test_answers_are_multiples_of_the_lattice_step():
     answers = release.predict(X[:5])
     assert np.array_equal(answers / step, np.rint(answers / step))
     assert release.spent.updates == 5
-    each = (float(erm.row_sensitivities_.max()) + step + 2 * ARITHMETIC * erm.sensitivity_) / (
+    update = (float(erm.row_sensitivities_.max()) + step + 2 * ARITHMETIC * erm.sensitivity_) / (
         release.scale
     )
-    spent = float(epsilon_of_moments(5 * update_moments(each), 1e-6))
+    spent = float(epsilon_of_moments(5 * update_moments(update), 1e-6))
     assert spent <= 1.0
     assert spent == pytest.approx(1.0, rel=1e-4)
     noise = 4 * release.scale * np.log(2 * 30 / 0.05)
@@ -70,8 +70,8 @@ def test_coordinates_of_neighbours_are_within_the_assumed_distance():
         process.at(X[:50], erm.decision_function(X[:50]))
         process.at(X[50:], erm.decision_function(X[50:]))
         true.append(process._true)
-        again = process._triangle @ process._true
-        assert np.abs(again - erm.decision_function(X)).max() < ARITHMETIC * erm.sensitivity_
+        reproduced = process._triangle @ process._true
+        assert np.abs(reproduced - erm.decision_function(X)).max() < ARITHMETIC * erm.sensitivity_
     moved = np.linalg.norm(true[0] - true[1])
     assert 0.15 * erm.sensitivity_ < moved <= erm.sensitivity_
     steps = np.rint(true[0] / plan.step) - np.rint(true[1] / plan.step)

@@ -109,7 +109,7 @@ def test_a_refused_release_has_no_side_effects(monkeypatch, kind):
     assert generator.bit_generator.state == before
     assert account.releases == ()
     assert not account.spent.any()
-    # the same release without that row is admitted and reads predictions
+    # a release that does not use this row is admitted and reads predictions
     with pytest.raises(AssertionError, match="were read"):
         release(kind, erm, 1.0, 1e-6, account, np.arange(8, 8 + N_ROWS), generator)
     assert len(account.releases) == 1

@@ -48,8 +48,8 @@ def test_the_papers_scale_equals_manual_values(epsilon, n_points):
     erm = model()
     kind = {"accounting": "paper", "noise": "laplace"}
     release = release_of(erm, public(n_points), epsilon, 1e-5, **kind)
-    each = shift_of(erm) / release.scale
-    composed = np.sqrt(2 * n_points * np.log(1e5)) * each + n_points * each * (np.exp(each) - 1)
+    loss = shift_of(erm) / release.scale
+    composed = np.sqrt(2 * n_points * np.log(1e5)) * loss + n_points * loss * (np.exp(loss) - 1)
     assert composed == pytest.approx(epsilon, rel=2 * LAPLACE_SLACK)
     assert composed <= epsilon * (1.0 + 1e-12)
     pure = release_of(erm, public(n_points), epsilon, 0.0, **kind)
@@ -67,7 +67,7 @@ def loss_masses(shift, step):
 
 
 def true_delta(shifts, epsilon, step):
-    """Compute a lower bound on the delta of Laplace answers with given shifts by convolution."""
+    """Compute by convolution a lower bound on the delta of Laplace answers with given shifts."""
     total, reach = np.ones(1), 0
     for shift in shifts:
         masses, more = loss_masses(shift, step)
