@@ -26,7 +26,7 @@ _ONLY_BY = {
     "price": "the payments, so a more expensive seller sells no more at the global minimum "
     "(certified up to the gap)",
 }
-_NO_EFFECT = "reports do not enter the problem, so no report changes it"
+_NO_EFFECT = "no term or constraint depends on the reports"
 _GIVEN = (
     ", provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
     "sample, a user's own data) depends on the reports"
@@ -44,8 +44,8 @@ _UNKNOWN = (
 _DIFFERENT_COSTS = "the payment terms have different privacy costs"
 _FROM_REPORTS = (
     "a prior is a sample that contains every report of its sellers: if it was computed from these "
-    "reports, each report affects its own price and a misreport may pay; give a prior from other "
-    "data, such as past reports"
+    "reports, each report affects its own price and a misreport can be profitable; give a prior "
+    "from other data, such as past reports"
 )
 
 

@@ -202,7 +202,7 @@ class Term(Piece, Summand):
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Compute the minimum of ``weight * term + costs'a`` over the simplex, or return None.
 
-        A certificate uses the exact minimum of one such term. ``costs`` has shape (..., m).
+        A certificate uses this minimum for one of the terms. ``costs`` has shape (..., m).
         """
         return None
 
@@ -215,8 +215,8 @@ class Term(Piece, Summand):
 class Constraint(Piece):
     """A constraint on a market, convex in the weights a and 1/eta, or in the guarantees eps.
 
-    Write a linear bound on the guarantees, such as ``eps_i <= e``, as ``a_i <= e * inverse_eta``,
-    so that a market without payments remains one convex program.
+    Write a linear bound on the guarantees, such as ``eps_i <= e``, as ``a_i <= e * inverse_eta``. A
+    market without payments then remains one convex program.
 
     Examples
     --------
@@ -396,8 +396,8 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
         same = [np.array_equal(x, y, equal_nan=True) for x, y in zip(*values, strict=False)]
         if len(first) != len(second) or not all(same):
             raise ParameterError(
-                f"two evaluations of {shown(piece)} differ: it draws random numbers or keeps a "
-                "state; fix its data at creation"
+                f"two evaluations of {shown(piece)} differ: the piece draws random numbers or "
+                "keeps a state; fix its data at creation"
             )
 
 
@@ -496,7 +496,7 @@ class MarketNumbers:
 
     @property
     def is_projectable(self) -> bool:
-        """Whether projections apply: one spread or squared spread, and a limit on privacy."""
+        """Whether projections apply, which need one (squared) spread and a limit on privacy."""
         others = self.rest or self.payments or self.budgets
         return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
 
@@ -537,12 +537,12 @@ class MarketNumbers:
         active = np.isfinite(self.virtual_costs) & (largest > 0)
         if not active.any():
             raise InfeasibleMarketError(
-                "every seller has an infinite virtual cost or a zero bound; allow one to sell"
+                "every seller has an infinite virtual cost or a zero bound; relax a bound"
             )
         return active
 
     def restricted(self) -> tuple[MarketNumbers, NDArray[np.bool_]]:
-        """Restrict the numbers to the active sellers, and return the mask of these sellers too."""
+        """Restrict the numbers to the active sellers, and also return the mask of these sellers."""
         active = self.active
         vectors: Any = {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
         return replace(self, **{name: v[active] for name, v in vectors.items()}), active
