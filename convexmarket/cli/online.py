@@ -1,4 +1,4 @@
-"""``convexmarket online``: steps of a market whose state is stored in a folder."""
+"""Commands of ``convexmarket online`` for a market whose state is stored in a folder."""
 
 from __future__ import annotations
 

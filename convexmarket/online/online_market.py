@@ -415,8 +415,9 @@ class OnlineMarket:
             Whether unanswered offers count as declined. If False, they raise an OfferError.
         guarantee : callable, optional
             Function that computes the guarantee of the result for each accepted offer without
-            reading rows. The default is the guarantees sold. If the guarantee exceeds the unspent
-            epsilon of a seller, a BudgetExceededError is raised, and the market remains open.
+            reading rows. The default returns the guarantees sold. If the guarantee exceeds the
+            unspent epsilon of a seller, a BudgetExceededError is raised, and the market remains
+            open.
 
         Returns
         -------
