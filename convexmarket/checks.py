@@ -24,7 +24,7 @@ from convexmarket.errors import ConvexMarketError, DataError, ParameterError, Se
 SMALLEST, LARGEST = 1e-100, 1e100
 #: Range of the entries of rows, whose sums of squares neither overflow nor lose digits.
 LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
-#: Largest number of characters of an object in an error message, and of an id.
+#: Largest number of characters of a value in an error message, and largest length of an id.
 _SHOWN, LONGEST = 120, 200
 
 
@@ -167,7 +167,7 @@ def finite_entries(
     error: type[ConvexMarketError] = ParameterError,
     least: float = -np.inf,
 ) -> NDArray[np.float64]:
-    """Return a read-only copy of a vector of finite numbers of at least ``least``."""
+    """Check that numbers are finite and at least ``least``, and return a read-only copy."""
     good = np.isfinite(values) & (values >= least)
     if not good.all():
         first = int(np.argmin(good))
@@ -179,7 +179,7 @@ def finite_entries(
 
 
 def moderate(values: NDArray[Any]) -> NDArray[Any]:
-    """Clip numbers to ``1e150`` in absolute value, and replace those below ``1e-150`` by 0.
+    """Clip numbers to ``1e150`` in absolute value, and set smaller numbers than ``1e-150`` to 0.
 
     Private rows are changed instead of refused, because a refusal would reveal the row.
     """
@@ -208,7 +208,7 @@ def labels_of(value: object) -> pd.Index[Any] | None:
 
 
 def label_array(values: Any) -> NDArray[Any]:
-    """Convert labels to a read-only array, with two axes if the lengths of labels differ."""
+    """Convert labels to a read-only array. Labels of several lengths yield an empty matrix."""
     try:
         labels = np.array(values)
     except ValueError:  # lists of several lengths

@@ -55,15 +55,15 @@ _TERMS_OF_SALE = (
     "Every payment is at least the seller's reported cost of its epsilon.",
     "The objective, the constraints and the prior must be fixed before the reports are read."
     " Sellers who coordinate their reports can gain together.",
-    "epsilon is the guarantee sold, for a model trained with these weights and with eta = the sum"
-    " of epsilon; the learner reports the total guarantee, with the part for its noise.",
+    "epsilon is the guarantee sold for a model trained with these weights and with eta, the sum of"
+    " all epsilons. The learner reports the total guarantee, including the part for its noise.",
 )
-_PRIVATE = "`offers.csv` and this page contain the reports and the offers of sellers: private."
+_PRIVATE = "`offers.csv` and this page are private, because they contain reports and offers."
 
 
 @dataclass(frozen=True, eq=False)
 class Deal(Shown):
-    """Offers to sellers, the certificate of the offers, and the model trained under the offers.
+    """Offers to sellers, a certificate of the offers, and a model trained on the sold rows.
 
     Attributes
     ----------
@@ -165,8 +165,8 @@ class Deal(Shown):
             texts.append(self.model.guarantee_.statement())
             if not type(self.model).__module__.startswith("convexmarket."):
                 texts.append(
-                    "This guarantee is declared by the user's learner, not audited:"
-                    " convexmarket.audit_privacy attacks it."
+                    "This guarantee is declared by the user's learner, not audited; "
+                    "convexmarket.audit_privacy can audit it."
                 )
         return texts
 
@@ -342,7 +342,7 @@ def price(
     """
     stage = _stages(progress)
     if at_least and group is None:
-        raise ParameterError("at_least needs groups; give their column as group")
+        raise ParameterError("at_least requires groups; give the column of groups as group")
     if hasattr(table, "deal"):
         if gamma is None or budget is not None or group is not None or na_values:
             raise ParameterError("a table in partitions requires gamma and no other options")
@@ -399,9 +399,9 @@ def buy(
     target : str
         The column of labels.
     learner : Learner, optional
-        A copy is trained, such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. A
-        learner without ``features`` receives all columns except label and sale columns. The default
-        is :class:`PersonalizedRidge` or, with ``classes``, :class:`PrivateLogisticRegression`.
+        Learner to fit, such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. Without
+        ``features``, it receives all columns except label and sale columns. The default is
+        :class:`PersonalizedRidge` or, with ``classes``, :class:`PrivateLogisticRegression`.
     features, classes, target_range : optional
         Public parameters of the default learner. If neither classes nor target_range is given, they
         are computed from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
@@ -483,7 +483,7 @@ def _offers(
     budget: float | None,
     stage: Progress,
 ) -> Deal:
-    """Compute the offers, as a deal without a model."""
+    """Compute the offers of a deal without a model."""
     groups = None if "group" not in listed else listed["group"].to_numpy()
     # For speed, errors contain the name of the row only if there are several priors.
     reports: Any = listed["sensitivity"]

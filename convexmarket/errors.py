@@ -29,7 +29,7 @@ class NotSupportedError(ConvexMarketError):
 class BudgetExceededError(ConvexMarketError):
     """A release would exceed the epsilon sold by the owner of a row. No result was released."""
 class ReleaseChargedError(ConvexMarketError):
-    """A ledger has charged a release of this name before, which may have been published."""
+    """A ledger has already charged a release of this name, whose result may be published."""
 class ReleaseExhaustedError(ConvexMarketError):
     """An interactive release has ended. ``answers`` contains the answers of the same call."""
 
@@ -45,7 +45,7 @@ class MarketClosedError(ConvexMarketError):
 class OfferError(ConvexMarketError, ValueError):
     """A seller is unknown, was quoted at another report, or has given the opposite answer."""
 class AllocationError(ConvexMarketError):
-    """The buyer's problem has no allocation to return."""
+    """No allocation can be returned for the buyer's problem."""
 class InfeasibleMarketError(AllocationError):
     """The constraints of the market contradict each other."""
 class UnattainedOptimumError(AllocationError):
@@ -55,7 +55,7 @@ class SolverError(AllocationError):
 class LooseCertificateWarning(UserWarning):
     """The gap of an allocation exceeds the requested gap, but the lower bound is valid."""
 class PriorFromReportsWarning(UserWarning):
-    """A prior is a sample that contains the reports, so a report may affect its own price."""
+    """A prior is a sample that contains the reports, so a report can affect its own price."""
 class PrivacyLeakWarning(UserWarning):
     """A public quantity was computed from private rows, so no guarantee covers it."""
 class UselessModelWarning(UserWarning):

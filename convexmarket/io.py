@@ -106,7 +106,7 @@ def _check_free(path: Path, place: str, *, force: bool) -> None:
 
 
 def keep_access(former: Path, fresh: Path) -> None:
-    """Copy the mode of a file or folder, without group access if owner or group change."""
+    """Copy the mode of a file or folder, without group access if the owner or group changes."""
     with suppress(FileNotFoundError):
         before, now = former.stat(), fresh.stat()
         same = (before.st_uid, before.st_gid) == (now.st_uid, now.st_gid)

@@ -26,7 +26,7 @@ _ONLY_BY = {
     "price": "the payments, so a more expensive seller sells no more at the global minimum "
     "(certified up to the gap)",
 }
-_NO_EFFECT = "reports do not enter the problem, so no report changes it"
+_NO_EFFECT = "no term or constraint depends on the reports"
 _GIVEN = (
     ", provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
     "sample, a user's own data) depends on the reports"
@@ -44,8 +44,8 @@ _UNKNOWN = (
 _DIFFERENT_COSTS = "the payment terms have different privacy costs"
 _FROM_REPORTS = (
     "a prior is a sample that contains every report of its sellers: if it was computed from these "
-    "reports, each report affects its own price and a misreport may pay; give a prior from other "
-    "data, such as past reports"
+    "reports, each report affects its own price and a misreport can be profitable; give a prior "
+    "from other data, such as past reports"
 )
 
 
@@ -174,7 +174,7 @@ class Market(Written, Shown):
 
     @property
     def form(self) -> MarketNumbers:
-        """The market in numbers, which is computed on each access if a number is a parameter."""
+        """The numeric form of the market, computed on each access if a number is a parameter."""
         if (form := vars(self).get("_form")) is None:
             psi, changing = self.sellers.virtual_costs, self.sellers.cost_parameter is not None
             numbers = MarketNumbers(psi, parametric=changing)
@@ -185,7 +185,7 @@ class Market(Written, Shown):
 
     @property
     def standard_form(self) -> StandardForm | None:
-        """The market as A's Eq. (11) in numbers, or None if the market has other pieces."""
+        """The numeric form of A's Eq. (11), or None if the market has other pieces."""
         return self.form.standard
 
     @cached_property
@@ -205,7 +205,7 @@ class Market(Written, Shown):
         """Whether a seller's guarantee decreases with its report, so that truthful prices exist.
 
         The verdict is "by construction", "not guaranteed" or "unknown" (docs/theory.md, 9.4). It
-        does not cover joint misreports, or reports in numbers such as ``Losses(-20 * reports)``.
+        does not cover joint misreports, or numbers from reports as in ``Losses(-20 * reports)``.
         """
         declared, m = (*self.terms, *self.constraints), len(self.sellers)
         readers = {piece.reading(m): piece for piece in reversed(declared)}

@@ -1,8 +1,8 @@
 """Sellers and rows in Dask partitions, and offers for lists that do not fit in memory.
 
-Only this optional module imports Dask. Markets and learners only map functions over the parts of
-the results of :func:`sellers` and :func:`rows`. Dask repeats the work of a failed worker, so every
-mapped function is deterministic.
+Only this optional module imports Dask. Markets and learners use the results of :func:`sellers` and
+:func:`rows` only to map functions over the parts. Dask repeats the work of a failed worker, so
+every mapped function is deterministic.
 """
 
 from __future__ import annotations
@@ -374,7 +374,7 @@ class PartedDeal(Deal):
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
     ) -> tuple[Path, ...]:
-        """Write a new folder with a file for each partition and the certificate, atomically.
+        """Write a new folder with the certificate and a file for each partition, atomically.
 
         All workers must be able to write to the folder. An existing folder is never replaced.
         """

@@ -46,12 +46,12 @@ class Sellers(Shown):
     sensitivities : array_like, shape (m,), optional
         Reported cost of each seller per unit of privacy lost, in the support of its prior.
     prior : Prior, sequence of m Priors, or mapping from group to Prior, optional
-        Commonly known distribution of the sensitivities, which may be a frozen ``scipy.stats``
+        Commonly known distribution of the sensitivities, which can be a frozen ``scipy.stats``
         distribution.
     ids : sequence, length m, optional
         Distinct names. By default, the index of the pandas columns, or 0 to m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
-        psi(c_i) >= 0, instead of sensitivities and prior. Payments then cannot be computed.
+        psi(c_i) >= 0, instead of sensitivities and prior, which payments require.
     groups : array_like or pandas column, length m, optional
         The public group of each seller.
 
@@ -94,7 +94,7 @@ class Sellers(Shown):
         known = sensitivities is not None or prior is not None
         if given is None or (virtual_costs is not None and known):
             raise SellersError(
-                "give either sensitivities with their prior, or virtual_costs, which contain it; "
+                "give either sensitivities with their prior or virtual_costs; "
                 f"got {'neither' if given is None else 'both'}"
             )
         if hasattr(given, "dask"):
@@ -244,7 +244,7 @@ class Sellers(Shown):
         return copy.copy(self)._set(sensitivities=reports, _costs=costs)
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
-        """Return a copy without reports, and with a different virtual cost of one seller.
+        """Return a copy without reports and with a different virtual cost of one seller.
 
         Parameters
         ----------

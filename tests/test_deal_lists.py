@@ -124,7 +124,7 @@ def test_a_group_has_its_share():
 
 def test_unknown_groups_are_refused(tmp_path):
     table = random_table(5)
-    with pytest.raises(ParameterError, match="give their column as group"):
+    with pytest.raises(ParameterError, match="give the column of groups as group"):
         price_list(table, PRIOR, **OBJECTIVE, at_least={"north": 0.5})
     with pytest.raises(DataError, match="no column is called 'country'"):
         price_list(table, PRIOR, **OBJECTIVE, group="country")

@@ -63,7 +63,7 @@ for command, lines in _EXAMPLES.items():
 
 
 def main() -> None:
-    """Run the command line, and exit with the code of docs/failures.md."""
+    """Run the command line, and exit with one of the codes in docs/failures.md."""
     run_to_the_end(app)
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 DONE, BUG, WRONG, PARTLY, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
 _DEFECT = (
-    "This is a defect of convexmarket, not of your input. Please report it as an issue of the "
-    "project: the command, the lines above, and the output of 'convexmarket --version'."
+    "This is a defect of convexmarket, not of your input. Please report it in an issue of the "
+    "project with the command, the lines above, and the output of 'convexmarket --version'."
 )
-#: Formats of tables and figures in a report, on request.
+#: Optional formats of tables and figures in a report.
 _FORMATS = ("csv", "tex", "svg", "pdf")
 
 
@@ -73,11 +73,11 @@ def say(text: object, *, to: Console = _out, style: str = "") -> None:
 
 
 def stages(status: Any) -> Callable[[str], None]:
-    """Return a function that shows a stage, with one line per stage if there is no terminal."""
+    """Return a function that shows a stage. Without a terminal, it prints long stages as lines."""
 
     def show(stage: str) -> None:
         status.update(f"{stage} ...")
-        if not err.is_terminal and "about" in stage:  # more than ten seconds
+        if not err.is_terminal and "about" in stage:  # the stage takes more than ten seconds
             say(f"{stage} ...", to=err)
 
     return show
@@ -91,7 +91,7 @@ def print_json(results: Any) -> None:
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
-    """Print labels and values below one another."""
+    """Print labels and values, with one pair per line."""
     from convexmarket.report.table_formats import format_cell
 
     width = max(map(len, pairs))
@@ -111,7 +111,7 @@ def print_table(title: str, rows: pd.DataFrame | Sequence[Any], names: Sequence[
 
 
 def print_report(report: Report, page: Path, show: bool = False) -> None:
-    """Print title, finding, claims and path of a report, and open it on request."""
+    """Print title, finding, claims and path of a report. With ``show``, open the report."""
     say("\n".join(filter(None, (report.title, report.finding))))
     for claim in report.claims.itertuples():
         say(f"- {claim.claim}: {claim.verdict}. {claim.detail}")
@@ -136,13 +136,13 @@ def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
 def check_ending(file: Path, option: str = "--out") -> None:
     """Raise an error if the name of a table ends in neither .csv nor .json."""
     if file.suffix.lower() not in (".csv", ".json"):
-        raise ParameterError(f"{option} {file} is neither .csv nor .json; name such a file")
+        raise ParameterError(f"{option} {file} is neither .csv nor .json; name a file of this kind")
 
 
 def warn_of_reports() -> None:
     """Warn that epsilons and payments reveal reports (see docs/threat-model.md)."""
     note = "Note: an epsilon or a payment reveals the report of its seller. If reports depend on "
-    say(f"{note}rows, it also reveals information on the row, which no guarantee covers.", to=err)
+    say(f"{note}rows, it also reveals information about rows, which no guarantee covers.", to=err)
 
 
 def check_other_place(
@@ -157,7 +157,7 @@ def check_other_place(
 
 
 def check_report_folder(folder: Path, *, force: bool = False) -> None:
-    """Raise an error, before any work, if a report cannot be written to a folder."""
+    """Raise an error in advance if a report cannot be written to a folder."""
     from convexmarket.io import check_place
     from convexmarket.report.document import check_folder
 
@@ -174,7 +174,7 @@ def needs(option: str, given: object, **others: object) -> None:
 def excludes(option: str, **others: object) -> None:
     """Raise an error for options together with an option that disables them."""
     for flag in _given(others):
-        raise ParameterError(f"{option} and {flag} exclude each other; leave one of them out")
+        raise ParameterError(f"{option} and {flag} exclude each other; omit one of them")
 
 
 def _given(options: Mapping[str, object]) -> list[str]:
@@ -183,7 +183,7 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 
 def reason(error: BaseException) -> str:
-    """Describe an error in one line, or reason and path of an OSError."""
+    """Describe an error in one line, with the path and reason of an OSError."""
     if isinstance(error, MemoryError):
         return f"not enough memory ({error}); use fewer rows, sellers, draws or jobs"
     line = "; ".join(str(error).splitlines())
@@ -211,7 +211,7 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
-    """Run the command line, and exit with its exit code."""
+    """Run a command, and exit with the exit code of this command."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop_loading)
     for name in ("stdout", "stderr"):  # print every character, and skip a closed stream
@@ -249,7 +249,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
 
 
 def _in_one_line(usual: Callable[..., str]) -> Callable[..., str]:
-    """Return a format of warnings that omits the line of code for warnings of the package."""
+    """Return a formatter that omits the line of code in warnings of the package."""
 
     def form(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
         ours = category.__module__ == ConvexMarketError.__module__
@@ -259,7 +259,7 @@ def _in_one_line(usual: Callable[..., str]) -> Callable[..., str]:
 
 
 def _stop_loading(*_: object) -> None:
-    """End the process, because a library interrupted while loading may raise another error."""
+    """End the process, because an interrupted import of a library can raise another error."""
     try:
         os.write(2, b"stopped while loading; nothing was done\n")
     finally:
@@ -276,7 +276,7 @@ def _output() -> tuple[object, ...]:
 
 
 def _discard_output() -> None:
-    """Discard all output from now on, including the output at the exit of Python."""
+    """Discard all further output, including the output at the exit of Python."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)
     os.close(nowhere)

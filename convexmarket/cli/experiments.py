@@ -43,24 +43,24 @@ def run(
 
 def compare_command(
     problems: Annotated[list[str], typer.Argument(help="Problem files, or classes such as ridge.")],
-    solvers: Annotated[Any, ui.list_of(str, "CVXPY's names, and exact for our methods.")] = "",
+    solvers: Annotated[Any, ui.list_of(str, "CVXPY names, or exact for own methods.")] = "",
     formulations: Annotated[Any, ui.list_of(str, "Such as primal,dual,projection.")] = "",
     classes: Annotated[Any, ui.list_of(str, "Such as allocation,ridge; all by default.")] = "",
-    sizes: Annotated[Any, ui.list_of(int, "Sellers, rows or points.")] = "100,1000",
+    sizes: Annotated[Any, ui.list_of(int, "Numbers of sellers, rows or points.")] = "100,1000",
     draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
     folder: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path(
         "out/study"
     ),
-    time_limit: Annotated[float, typer.Option(help="Seconds of a run.")] = 60.0,
-    jobs: Annotated[int, typer.Option(help="Parallel runs; -1: one per core.")] = -1,
+    time_limit: Annotated[float, typer.Option(help="Time limit of a run in seconds.")] = 60.0,
+    jobs: Annotated[int, typer.Option(help="Parallel runs; -1 for all cores.")] = -1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Also repeat recorded runs.")] = False,
     show: ui.Open = False,
     formats: ui.Formats = "",
 ) -> None:
     """Compare solvers and formulations on the subproblems of problem files.
 
-    The same command resumes an interrupted comparison, because each run is recorded next to the
-    report's folder, in out/study.runs.jsonl. A file of kind "solvers" has these and more options.
+    Each run is recorded next to the folder of the report, in out/study.runs.jsonl, so that the same
+    command resumes an interrupted comparison. A file of kind "solvers" supports more options.
     """
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of
@@ -106,7 +106,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
-    """Use a journal, and print the findings or, after an interrupt, the command to resume."""
+    """Run or resume an experiment with a journal, and print the findings."""
     journal = journal_of(folder)
     if fresh:
         journal.unlink(missing_ok=True)
@@ -124,21 +124,21 @@ def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
 
 def report_command(
     folder: Annotated[ui.File, typer.Argument(metavar="DIR", help="Folder of a report.")] = None,
-    target: Annotated[ui.File, typer.Option("--out", help="Folder, or file of --audit.")] = None,
-    index: Annotated[ui.File, typer.Option(help="Folder of reports: write an index.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Reports of all problem files.")] = False,
-    problems: Annotated[ui.File, typer.Option(help="Problem files for --all.")] = None,
-    reports: Annotated[ui.File, typer.Option(help="With --all: the reports.")] = None,
+    target: Annotated[ui.File, typer.Option("--out", help="Folder, or file for --audit.")] = None,
+    index: Annotated[ui.File, typer.Option(help="Folder of reports to index.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Write the reports of all files.")] = False,
+    problems: Annotated[ui.File, typer.Option(help="Folder of files for --all.")] = None,
+    reports: Annotated[ui.File, typer.Option(help="Folder of reports for --all.")] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run every problem again.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Attack all privacy guarantees.")] = False,
-    mechanism: Annotated[list[str] | None, typer.Option(help="With --audit: only this.")] = None,
+    mechanism: Annotated[list[str] | None, typer.Option(help="Mechanism for --audit.")] = None,
     formats: ui.Formats = "",
     force: ui.Force = False,
 ) -> None:
-    """Rewrite a report, all reports or their index from results, or audit guarantees.
+    """Rewrite a report, all reports or their index, or audit privacy guarantees.
 
-    --all runs the problem files that have changed since their report. --audit needs two to three
-    minutes, and its exit code is 3 if a guarantee is refuted.
+    --all runs the problem files that have changed since their report. --audit takes two to three
+    minutes. Its exit code is 3 if a guarantee is refuted.
     """
     from convexmarket.report import read_report, write_index
 
@@ -157,13 +157,13 @@ def report_command(
         elif folder is not None:
             if target is not None:
                 ui.check_report_folder(target, force=force)
-            report = read_report(folder)  # opening a report may restore its folder
+            report = read_report(folder)  # reading a report can restore its folder
             place = target or (folder if folder.is_dir() else folder.parent)
             ui.say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
 
 
 def report_names(problems: Path) -> dict[str, Path]:
-    """List problem files by the names of their reports: ``NAME.toml`` and ``NAME/market.toml``."""
+    """Map names of reports to their problem files ``NAME.toml`` or ``NAME/market.toml``."""
     names: dict[str, Path] = {}
     for file in sorted([*problems.glob("*.toml"), *problems.glob("*/market.toml")]):
         name = file.stem if file.parent == problems else file.parent.name
@@ -191,7 +191,7 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
             if outdated := "--rerun was given" if rerun else _outdated(problem, reports / name):
                 run_file(problem, reports / name, fresh=rerun)
             ui.say(f"{name}: {f'run, as {outdated}' if outdated else 'up to date'}")
-        except (ConvexMarketError, OSError, MemoryError) as error:  # the others are still written
+        except (ConvexMarketError, OSError, MemoryError) as error:  # continue with other reports
             failed += 1
             ui.say(f"{name}: failed: {ui.reason(error)}")
     ui.say(f"{len(names)} reports, {failed} failed. Wrote {write_index(reports, force=force)}")
@@ -215,7 +215,7 @@ def _outdated(problem: Any, folder: Path) -> str:
 
 
 def _audit(mechanisms: list[str], file: Path | None, force: bool) -> None:
-    """Attack the guarantees, print the measured losses, and exit with 3 if one is refuted."""
+    """Attack the guarantees, print the measured losses, and exit with 3 after a refutation."""
     from convexmarket.attacks.mechanisms import audit_mechanisms
     from convexmarket.io import check_place
     from convexmarket.studies.progress import ProgressLines
@@ -238,9 +238,9 @@ def _audit(mechanisms: list[str], file: Path | None, force: bool) -> None:
 
 def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another report.")],
     tolerance: Annotated[float, typer.Option(help="Relative difference of equal numbers.")] = 1e-9,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if they differ.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 on differences.")] = False,
     as_json: ui.AsJson = False,
 ) -> None:
     """Print the differences between two reports in settings, versions and results, except times."""
@@ -253,7 +253,7 @@ def diff_command(
         ui.print_json({"same": same, "differences": changes})
     else:
         counts = ", ".join(f"{n:,} {part}s" for part, n in changes.part.value_counts().items())
-        ui.say(f"Different, times apart: {counts or 'nothing'}.")
+        ui.say(f"Differences except times: {counts or 'nothing'}.")
         ui.print_table(f"First of {len(changes):,} differences", changes.head(20), [*changes])
     if exit_code and not same:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""``convexmarket online``: steps of a market whose state is stored in a folder."""
+"""Commands of ``convexmarket online`` for a market whose state is stored in a folder."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ EXAMPLES = """
 
   convexmarket online close market
 
-The market is the file market.sqlite in the folder. Several processes may use it at once, and each \
-may be killed at any time: printed offers are stored, and a command can be repeated.
+The market is the file market.sqlite in the folder. Several processes can use it concurrently. If \
+a process is killed, printed offers remain stored, and the command can be repeated.
 """
 online_app = typer.Typer(
     help="Run a market whose sellers arrive one by one and are quoted on arrival.",
@@ -47,9 +47,9 @@ def open_(
     file: Annotated[Path, typer.Argument(help='Problem file of kind "online".')],
     settings: ui.Settings = None,
 ) -> None:
-    """Check a problem file and its files, and open a market.
+    """Check a problem file and all files that it names, and open a market.
 
-    Paths in the problem file are relative to it. The rows are read when the market closes.
+    Paths are relative to the problem file. The rows are read when the market closes.
     """
     from convexmarket.online.outcome import planned
     from convexmarket.studies.files import OnlineFile, load_file
@@ -63,8 +63,8 @@ def open_(
             start, stages = market.policy.start, market.policy.stages
             pairs = {
                 "sellers expected": start.expected_sellers,
-                "nothing is bought from a virtual cost of": start.plan.cutoff,
-                "largest sensitivity bought from": start.highest_sensitivity,
+                "virtual cost at which purchases end": start.plan.cutoff,
+                "sensitivity at which purchases end": start.highest_sensitivity,
                 "new plans before the end": len(stages),
                 "total privacy eta": start.plan.eta,
                 "payments, about": planned(start)["payments"],
@@ -90,9 +90,9 @@ def quote(
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
-    """Quote the privacy to buy and its payment to a seller or a list.
+    """Quote the epsilon to buy and the payment to a seller, or to all sellers of a list.
 
-    A list is checked before its first seller is quoted. Repeating the command continues an
+    A list is checked before the first seller is quoted. Repeating the command continues an
     interrupted list. If the list has more sellers than the market expects, the exit code is 3.
     """
     from convexmarket.online.online_market import OnlineMarket
@@ -117,10 +117,10 @@ def quote(
             offers, repeated, turned_away = quote_list(market, file, **columns, progress=progress)
         pairs = {
             "quoted": len(offers),
-            "of them before, with the same terms": repeated,
-            "offered something": int((offers["epsilon"] > 0).sum()),
-            "privacy offered to them": float(offers["epsilon"].sum()),
-            "payments offered to them": float(offers["payment"].sum()),
+            "quoted before, with the same terms": repeated,
+            "sellers with an offer": int((offers["epsilon"] > 0).sum()),
+            "total epsilon offered": float(offers["epsilon"].sum()),
+            "total payments offered": float(offers["payment"].sum()),
             "turned away": turned_away,
         }
         ui.print_pairs(pairs)
@@ -141,8 +141,8 @@ def answer(
 ) -> None:
     """Record the answer of a seller, or the same answer for all sellers of a list.
 
-    The list may be a file of offers written by quote; sellers without an offer are skipped. It is
-    checked before anything is recorded. An answer is final, and repeating it has no effect.
+    The list can be a file of offers from quote, in which sellers without an offer are skipped. The
+    list is checked before answers are recorded. An answer is final. Repeating it has no effect.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.quote_lists import answer_list
@@ -200,16 +200,16 @@ def status(
 @online_app.command()
 def close(
     folder: Folder,
-    lapse: Annotated[bool, typer.Option("--lapse", help="No answer counts as declined.")] = False,
+    lapse: Annotated[bool, typer.Option("--lapse", help="Decline unanswered offers.")] = False,
     leave_out: Annotated[list[str] | None, typer.Option(help="Seller without a row.")] = None,
-    without_model: Annotated[bool, typer.Option("--without-model", help="Train nothing.")] = False,
+    without_model: Annotated[bool, typer.Option("--without-model", help="Train no model.")] = False,
     target: Annotated[ui.File, typer.Option("--out", help="Folder; DIR/report by default.")] = None,
-    regularization: Annotated[float | None, typer.Option(help="Lambda, not the file's.")] = None,
+    regularization: Annotated[float | None, typer.Option(help="Override the lambda.")] = None,
     show: ui.Open = False,
 ) -> None:
-    """Train on the sold rows, close the market, and write its report.
+    """Train a model on the sold rows, close the market, and write a report.
 
-    The model is trained once and stored in the market. Closing again writes the report again.
+    The model is trained once and stored. Repeating the command writes the report again.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.release import close_without_model
@@ -224,13 +224,13 @@ def close(
             ui.say("The market is closed without a model; the accepted payments remain due.")
             return
         target = target or folder / "report"
-        ui.check_report_folder(target)  # before the market is closed finally
+        ui.check_report_folder(target)  # check before the market is closed
         with OnlineMarket(folder) as market:
             options: Any = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)
             report = problem_of(market).report(closed)
         page = report.write(target)
-    ui.say("The model is model.json next to the report.")
+    ui.say("The model is stored as model.json next to the report.")
     ui.print_report(report, page, show)
 
 
@@ -261,7 +261,7 @@ def _state_of(market: OnlineMarket) -> dict[str, Any]:
     if market.is_closed:
         state = "closed" if market.released is not None else "closing: close it again"
     elif counts["quoted"] == counts["expected"]:
-        state = "full: answers are accepted, but no more sellers"
+        state = "full: only answers are accepted"
     names = ("plan", "after", "bought up to", "expected eta", "expected loss")
     plans = []
     for number, after, terms in market.plans():

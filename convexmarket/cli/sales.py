@@ -14,22 +14,22 @@ from convexmarket.errors import DataError, ParameterError
 if TYPE_CHECKING:
     from convexmarket.ledger import Ledger
 
-Budget = Annotated[float | None, typer.Option(help="Average payments, instead of --gamma.")]
+Budget = Annotated[float | None, typer.Option(help="Average total payments, instead of --gamma.")]
 Gamma = Annotated[float | None, typer.Option(help="Weight of the payments.")]
 GroupColumn = Annotated[ui.Text, typer.Option(help="Column of the sellers' groups.")]
 _EMPTY = typer.Option(metavar="TEXT", help='Text of an empty cell, such as "k.A.". Repeatable.')
 NaValues = Annotated[list[str] | None, _EMPTY]
-_SHOW = typer.Option("--show-cells", help="Show the text of the first wrong report: private.")
+_SHOW = typer.Option("--show-cells", help="Show the first wrong report, which is private.")
 ShowCells = Annotated[bool, _SHOW]
-_SHARE = typer.Option(metavar="GROUP:SHARE", help="Least share of the weight. Repeatable.")
+_SHARE = typer.Option(metavar="GROUP:SHARE", help="Smallest share of the weight. Repeatable.")
 AtLeast = Annotated[list[str] | None, _SHARE]
-_DASK = typer.Option(help="Parquet in partitions, --out a folder: local, or a Dask scheduler.")
-_TRUST = typer.Option("--trust-scheduler", help="Scheduler without TLS: others can run code.")
+_DASK = typer.Option(help="Use Dask workers (local, or a scheduler). --out is a folder.")
+_TRUST = typer.Option("--trust-scheduler", help="Allow a scheduler without TLS (not secure).")
 _MARKET = Path("market.toml")
 Label = Literal["class", "number"]
 #: Consequences if no column has a common name for a role.
 _WITHOUT = {
-    "id": "not recognised; sellers are named by their lines",
+    "id": "not recognised; sellers are identified by line numbers",
     "report": "not recognised; reports are simulated, and nothing can be bought",
     "label": "not recognised; declare it in the file",
 }
@@ -43,7 +43,7 @@ def price(
     sigma: Annotated[float | None, typer.Option(help="Weight of the noise. Required.")] = None,
     gamma: Gamma = None,
     budget: Budget = None,
-    cap: Annotated[float | None, typer.Option(help="Largest weight over the average.")] = None,
+    cap: Annotated[float | None, typer.Option(help="Ratio of largest to mean weight.")] = None,
     id_column: ui.IdColumn = None,
     sensitivity_column: ui.SensitivityColumn = None,
     group_column: GroupColumn = None,
@@ -57,7 +57,7 @@ def price(
     """Compute an offer to every seller of a list.
 
     The certificate is stored next to the offers as offers.certificate.json. The risk of a learner
-    gives --mu and --sigma: 3.15 and 45.3 for a logistic regression with ten features
+    determines --mu and --sigma, such as 3.15 and 45.3 for a logistic regression with ten features
     (docs/howto/choose.md). --budget bounds the average payments over the prior.
     """
     from convexmarket.checks import check_nonnegative
@@ -70,7 +70,7 @@ def price(
 
     with ui.errors_in_one_line(), ui.err.status("") as status, ExitStack() as stack:
         if (gamma is None) == (budget is None):
-            raise ParameterError("give one of --gamma and --budget; the budget determines gamma")
+            raise ParameterError("give one of --gamma and --budget, which determines gamma")
         if mu is None or sigma is None:
             risk = "cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3"
             raise ParameterError(
@@ -123,7 +123,7 @@ def price(
     ui.print_pairs(pairs)
     if (largest := totals["largest_epsilon"]) > WEAK:
         odds = f"a reader who knows all other rows {odds_in_words(largest, 0.0)}"
-        ui.say(f"An epsilon of {largest:.4g} is a weak promise: {odds}. A larger gamma sells less.")
+        ui.say(f"An epsilon of {largest:.4g} is a weak promise: {odds}. Increase gamma.")
     ui.say("\n".join(f"Wrote {path}" for path in written))
     ui.warn_of_reports()
 
@@ -144,7 +144,7 @@ def shares_of(at_least: list[str] | None) -> dict[str, float]:
 def init(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per seller.")],
     target: Annotated[Path, typer.Option("--out", help="Problem file to write.")] = _MARKET,
-    learns: Annotated[Label | None, typer.Option(help="What is predicted.")] = None,
+    learns: Annotated[Label | None, typer.Option(help="Kind of label to predict.")] = None,
     force: ui.Force = False,
 ) -> None:
     """Write a draft of a problem file for your table.
@@ -175,13 +175,13 @@ def buy(
     at_least: AtLeast = None,
     na_values: NaValues = None,
     show_cells: ShowCells = False,
-    books: Annotated[ui.File, typer.Option("--ledger", help="Ledger of the sale.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Record a table once more.")] = False,
+    books: Annotated[ui.File, typer.Option("--ledger", help="Ledger for the sale.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Record a table again.")] = False,
     force: ui.Force = False,
 ) -> None:
     """Buy from the sellers of a table, and write offers, a model and a certificate.
 
-    The sale of a table is recorded once, because a second model would spend it twice.
+    The sale of a table is recorded only once, because a second model would spend it twice.
     """
     from convexmarket.data.lists import digest
     from convexmarket.io import check_place
@@ -222,16 +222,16 @@ def ledger_command(
     path: Annotated[Path, typer.Argument(help="A ledger, or the folder of an online market.")],
     create: Annotated[bool, typer.Option("--create", help="Create an empty ledger.")] = False,
     record: Annotated[ui.File, typer.Option(help="List of sales to record.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also record a file again.")] = False,
-    export: Annotated[ui.File, typer.Option(help="Write the balance, as .csv or .json.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Record a file again.")] = False,
+    export: Annotated[ui.File, typer.Option(help="Write the balance to .csv or .json.")] = None,
     backup: Annotated[ui.File, typer.Option(help="Copy the ledger during use.")] = None,
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
-    """Show, record, export or copy sold guarantees and the releases that used them.
+    """Show, record, export or copy sold guarantees and the releases that use them.
 
-    A list to record has the columns id, epsilon, and payment or price, and optionally status (all
-    accepted). Either all of its sales are recorded or none. docs/ledger.md explains backups.
+    A list of sales has the columns id, epsilon, payment or price, and optionally status (accepted).
+    If one row is invalid, no sale is recorded. docs/ledger.md explains backups.
     """
     from convexmarket.data.lists import digest, read_sales
     from convexmarket.io import check_place
@@ -264,7 +264,7 @@ def ledger_command(
                 source = None if again else f"sha256:{digest(record)}"
                 sold = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()
                 sales = ledger.sell(*sold, source=source)
-                ui.say(f"Recorded {sales:,} sales of {len(table):,} sellers listed")
+                ui.say(f"Recorded {sales:,} sales from a list of {len(table):,} sellers")
             elif export is not None:
                 ui.write_table(ledger.balance(), export, force=force)
             elif backup is not None:

@@ -30,7 +30,7 @@ _NAMES: dict[Role, tuple[str, ...]] = {
 def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
     """Map each column that describes the sale to its role.
 
-    ``named`` maps roles to columns. Other roles are recognised by common names in any case.
+    ``named`` maps roles to columns. Other roles are recognised by common names, ignoring case.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def feature_columns(
     """
     if features is not None:
         if target in features:
-            raise ParameterError(f"the feature {target!r} is the label; leave it out of features")
+            raise ParameterError(f"the feature {target!r} is the label; omit it from features")
         refuse_reports(features, **named)
         return tuple(features)
     others = [column for column in columns if column != target]

@@ -65,7 +65,7 @@ def read_texts(
     na_values : sequence of str, optional
         Texts that mark an empty cell, such as ``"k.A."``. Surrounding blanks are ignored.
     most_rows : int, optional
-        Number of first rows to return.
+        Number of rows to return from the start of the file.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]
 
 
 def separator_of(lines: Iterable[str]) -> str:
-    """Choose the separator that splits the first rows into many, preferably equally many, cells."""
+    """Choose the separator that best splits the first rows into equal numbers of cells."""
     first = list(islice(lines, FIRST_LINES))
 
     def fit(separator: str) -> tuple[bool, int]:

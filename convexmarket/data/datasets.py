@@ -28,7 +28,7 @@ __all__ += ["scale_rows", "synthetic", "synthetic_regression", "wdbc"]
 
 Array = NDArray[np.float64]
 
-#: Quantile of the norms of public rows that is scaled to the bound on the norm.
+#: Share of the public rows that are in the ball before the projection.
 _TYPICAL_QUANTILE = 0.9
 #: Radius of the ball that is scaled to the unit ball. The outer circle has radius 1.
 _CIRCLES_RADIUS = 1.5
@@ -207,7 +207,7 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Draw two noisy concentric circles in the unit ball, which no line separates.
+    """Draw two noisy concentric circles, which are not linearly separable, in the unit ball.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Transform tables into rows of a ball, with declared public ranges and categories.
 
 A scaler that is fitted to private rows has parameters that depend on these rows. No guarantee
-covers such parameters.
+covers these parameters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Open files of users. Only regular files are opened, and their sizes are limited."""
+"""Open files of users. Only regular files are opened, and file sizes are limited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_parquet", "open_regular", "read_limited"]
 
-#: Flag with which the opening of a pipe does not block, on systems that support the flag.
+#: Flag that prevents blocking when a pipe is opened, on systems that support the flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 

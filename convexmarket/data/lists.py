@@ -66,7 +66,7 @@ def read_list(
         Distribution of the sensitivities, whose support must contain the reports. Pass None if
         sellers have different distributions.
     id_column, sensitivity_column, group_column : str, optional
-        Columns of ids and of reports, if they do not have common names, and column of groups.
+        Columns of ids, reports and groups. Common names of ids and reports are recognised.
     trim : bool
         Whether to remove blanks around ids. If False, such blanks raise an error.
     na_values : sequence of str
@@ -126,7 +126,7 @@ def checked_list(
     show_cells: bool = False,
     is_csv: bool = False,
 ) -> pd.DataFrame:
-    """Convert the sensitivities of a list to numbers, or raise an error with the wrong lines.
+    """Convert the sensitivities of a list to numbers. Wrong rows raise an error with their lines.
 
     ``table`` contains some of the columns id, sensitivity and group. Its index contains the line or
     row numbers of ``place``, such as "rows.csv: line". ``id_name`` is the original column of ids.
@@ -139,7 +139,7 @@ def checked_list(
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     if "sensitivity" in table:
         written = table["sensitivity"]
-        if pd.api.types.is_bool_dtype(written):  # True is not a price, as in a file
+        if pd.api.types.is_bool_dtype(written):  # convert True to text, which is not a number
             written = written.astype(str)
         listed["sensitivity"] = numbers_in(written)
         cells = table["sensitivity"] if show_cells else None
@@ -153,7 +153,7 @@ def checked_list(
             refuse(place, forms.duplicated(), why, cells=table["id"])
     if "group" in table:
         refuse(place, blank(table["group"]), "is missing", "the group")
-    pa.default_memory_pool().release_unused()  # the search for equal ids needs most memory
+    pa.default_memory_pool().release_unused()  # the search for equal ids needs the most memory
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 
@@ -262,7 +262,7 @@ def column_named(
 
 
 def columns_listed(columns: Iterable[Any]) -> str:
-    """Describe the header of a file without quoting it, because it can be a private row."""
+    """Describe the header of a file without its text, because the header can be a private row."""
     names = [str(name) for name in columns]
     if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
         return (
@@ -280,7 +280,7 @@ def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.boo
 
 
 def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
-    """Compose an error message with the numbers of wrong rows, because cells are private."""
+    """Compose an error message with the numbers of wrong rows, but without private cells."""
     more = ""
     if rows.size > 1:
         others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")

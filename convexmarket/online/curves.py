@@ -117,7 +117,7 @@ def _places(left: Floats, right: Floats) -> Floats:
 
 
 def _reports_at(prior: Prior, prices: Floats, top: float) -> Floats:
-    """Find the largest report whose virtual cost is at most the price, for each price."""
+    """Find, for each price, the largest report whose virtual cost is at most this price."""
     left, right = np.full(prices.shape, prior.support[0]), np.full(prices.shape, top)
     for _ in range(_BISECTIONS):
         middle = 0.5 * (left + right)

@@ -415,8 +415,9 @@ class OnlineMarket:
             Whether unanswered offers count as declined. If False, they raise an OfferError.
         guarantee : callable, optional
             Function that computes the guarantee of the result for each accepted offer without
-            reading rows. By default, the guarantees sold. If the guarantee exceeds the unspent
-            epsilon of a seller, a BudgetExceededError is raised, and the market remains open.
+            reading rows. The default returns the guarantees sold. If the guarantee exceeds the
+            unspent epsilon of a seller, a BudgetExceededError is raised, and the market remains
+            open.
 
         Returns
         -------
@@ -457,7 +458,7 @@ class OnlineMarket:
         return Ledger(self._store)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the market, which can be in use, to a file. docs/ledger.md describes restoring.
+        """Copy the market, even during use, to a file. docs/ledger.md explains how to restore it.
 
         Parameters
         ----------
@@ -499,7 +500,7 @@ def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:
 
 
 def _end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
-    """End quoting. Unanswered offers are declined with ``lapse``, and an error otherwise."""
+    """End quoting. Unanswered offers are declined with ``lapse``, or raise an error."""
     if _first(connection, _HEAD)[2]:
         return
     rows = connection.execute(f"SELECT number, id {_UNANSWERED} ORDER BY number").fetchall()

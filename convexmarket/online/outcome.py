@@ -116,7 +116,7 @@ class OnlineOutcome(Shown):
 
 
 def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
-    """Quote sellers up to the expected number. The outcome assumes that all accept.
+    """Quote sellers up to the expected number. All sellers are assumed to accept.
 
     Parameters
     ----------
@@ -186,8 +186,8 @@ def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> Ince
     ----------
     policy : OnlinePolicy
     reports : array_like, optional
-        True sensitivities, which also serve as misreports. By default, values from the whole
-        support, dense where privacy is bought.
+        True sensitivities, which also serve as misreports. By default, a grid over the support,
+        which is finer where privacy is bought.
 
     Returns
     -------
@@ -222,7 +222,7 @@ def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> Ince
 
 
 def _reports(policy: OnlinePolicy) -> Floats:
-    """Return reports from the whole support, dense where privacy is bought."""
+    """Return a grid over the support that is finer where privacy is bought."""
     (low, high), last = policy.support, policy.highest_sensitivity
     end = high if np.isfinite(high) else float(policy.prior.quantile(1.0 - 1e-6))
     top = min(high, low + 2.0 * (last - low)) if last > low else end

@@ -37,13 +37,13 @@ _WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
 _STEPS = 100
 _ROUNDING = 8.0 * float(np.finfo(float).eps)
-#: Largest effect of the last digit of the price on a guarantee, relative to the largest one.
+#: Largest effect of the last digit of the price, relative to the largest guarantee.
 _DIGITS = 1e-7
 
 
 @dataclass(frozen=True)
 class Buyer:
-    """Weights of the buyer's objective (A, Eq. 11), expected sellers m, and cap k (or inf).
+    """Weights of the buyer's objective (A, Eq. 11), number m of sellers, and cap k (or inf).
 
     Examples
     --------
@@ -95,8 +95,8 @@ class Plan:
     eta : float
         Expected total of all guarantees, including guarantees sold earlier.
     objective, lower_bound : float
-        Expected loss (A, Eq. 11) without earlier payments, or inf if nothing is bought, and a lower
-        bound on the loss of every plan, or NaN if unknown.
+        Expected loss (A, Eq. 11) without earlier payments, and a lower bound on the loss of any
+        plan. The loss is inf if nothing is bought, and an unknown bound is NaN.
 
     Examples
     --------
@@ -140,7 +140,7 @@ class _Points(NamedTuple):
 
 @dataclass(frozen=True)
 class _Market:
-    """Problem of a buyer and n remaining sellers, given the sums of earlier sales and squares."""
+    """A buyer's problem with n remaining sellers, given sums of earlier guarantees and squares."""
 
     atoms: Atoms
     buyer: Buyer
@@ -196,7 +196,7 @@ class _Market:
         return self.buyer.cap * self.n * float(self.atoms.masses.sum()) < self.buyer.m
 
     def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:
-        """Compute the points for norms ``new`` if the cap allows, or at the cap with ``at_most``.
+        """Compute points with norms ``new`` that the cap permits, or at the cap with ``at_most``.
 
         The search for prices starts from the prices of ``near``.
         """
@@ -266,7 +266,7 @@ class _Market:
             part = (rate[left] - at) / step
             between = (1.0 - part) * (level[left] + slope[left] / at) + sigma * at
             between += part * (level[right] + slope[right] / at)
-            # G is concave in r and G(S, 0) >= 0, so G/r is at least the left tangent over its r.
+            # G/r does not increase in r, because G is concave in r and G(S, 0) >= 0.
             tangent = (level[left] + slope[left] / rate[right]) / rate[left] + sigma
         between = np.fmax(between, rate[right] * tangent)
         proven = np.fmin(between, np.minimum(value[left], value[right]))
@@ -349,7 +349,7 @@ def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float)
 
 
 def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
-    """Combine the terms for means and ends of cells into terms with smaller errors.
+    """Combine the terms for the means and for the ends of cells to reduce the error.
 
     On a cell of width D with uniform density, means reduce the variance by D^2/12, and ends
     increase it by D^2/6. Weights of 2/3 and 1/3 cancel these errors to leading order.
@@ -382,7 +382,7 @@ def _too_far_apart(market: _Market) -> SolverError:
     atoms, buyer = market.atoms, market.buyer
     return SolverError(
         f"virtual costs from {atoms.lowest:g} to {atoms.lowest + atoms.above[-1]:g} and {buyer} "
-        "differ by too many orders of magnitude for double precision; rescale them"
+        "differ by too many orders of magnitude for double precision; rescale the numbers"
     )
 
 

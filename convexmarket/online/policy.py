@@ -3,7 +3,7 @@
 An adaptive policy computes new plans for the remaining sellers, or from a prior that is learnt from
 the reports. A new plan depends on the history but not on the report that is quoted, and the times
 of new plans are fixed in advance. Therefore, a seller cannot improve its quote by misreporting.
-This excludes sellers who choose their time of arrival, or misreport to benefit later sellers.
+The argument excludes sellers who choose their time of arrival or act for later sellers.
 
 The learnt prior is the empirical distribution of the reports so far and some quantiles of the
 initial prior. Its ironed curve of expected costs is the convex hull of the empirical curve
@@ -100,7 +100,7 @@ class OnlinePolicy:
     highest_sensitivity : float
         Largest report at which privacy is bought, or NaN if nothing is bought.
     stages : tuple of int
-        Numbers of sellers after which a new plan is computed. Empty for this class.
+        Numbers of sellers after which a new plan is computed. The tuple is empty for this class.
 
     Raises
     ------
@@ -399,7 +399,7 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
 
 
 def _stages(m: int) -> tuple[int, ...]:
-    """Return numbers that increase geometrically up to m/2, and m minus each number."""
+    """Return numbers of sellers that increase geometrically to m/2, and m minus each number."""
     sizes, size = [], float(_FIRST)
     while size <= m / 2:
         sizes.append(round(size))

@@ -18,7 +18,7 @@ from convexmarket.data.lists import blame, blank, checked_ids, clipped, column_n
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.online.online_market import Answer, OnlineMarket
 
-#: Function of the stage, the number of finished steps and the total number of steps.
+#: Callback for the stage, the number of finished steps and the total number of steps.
 Progress: TypeAlias = Callable[[str, int, int], None]
 #: Number of sellers of a list per transaction.
 TOGETHER = 10_000

@@ -94,7 +94,7 @@ class FunctionRelease(SingleCopy):
         self._lock = Lock()
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Predict at rows, which are questions to the release.
+        """Predict at rows of the public domain.
 
         Parameters
         ----------

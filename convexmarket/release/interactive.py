@@ -181,7 +181,7 @@ class InteractiveRelease(SingleCopy):
         QueriesExhaustedError
             If there are more rows than remaining questions. In this case, no question is answered.
         UpdatesExhaustedError
-            If no update remains. Its attribute ``answers`` contains the answers of this call.
+            If no update remains. ``answers`` of the error contains the answers of this call.
         """
         self._check_process()
         points = self._checked_points(X)

@@ -152,9 +152,8 @@ class Process:
         true = np.asarray(solve_triangular(corner, left, lower=True))
         if not np.linalg.norm(left - corner @ true) <= self._residual:
             raise SolverError(
-                "the error of the coordinates of the predictions exceeds the error that the noise "
-                "covers; use "
-                "fewer points or a larger regularization"
+                "the numerical error of the coordinates exceeds the error that the noise covers; "
+                "use fewer points or a larger regularization"
             )
         released = self._noise.added_to(true, self._generator)
         triangle = np.zeros((n_old + n_new, n_old + n_new))

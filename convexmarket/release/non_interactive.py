@@ -43,7 +43,7 @@ class PublicRelease(FixedRelease):
         See :class:`~convexmarket.InteractiveRelease`. The model must have ``data_norm``, the radius
         of the public ball, and a kernel with Lipschitz features ("rbf", "linear" or "poly").
     delta : float
-        At least 0 and below 1. With zero, the epsilons of all rounds add up.
+        At least 0 and below 1. If delta is zero, the epsilons of all rounds add up.
     rounds : int
         Number B of rounds. See :func:`~convexmarket.release.ErrorBounds.suggest_rounds`.
     net_radius : float, optional

@@ -1,7 +1,7 @@
 r"""Calibrate the noise of releases.
 
-The privacy loss of a row depends on the change of a prediction when that row is replaced, in units
-of the scale of the noise. A :data:`Calibration` is a function from this change to an epsilon. A
+The privacy loss of a row depends on the change of a prediction when this row is replaced, divided
+by the scale of the noise. A :data:`Calibration` is a function from this change to an epsilon. A
 root finder computes the smallest scale at which no row exceeds its epsilon.
 """
 
@@ -34,7 +34,7 @@ NoiseKind: TypeAlias = Literal["laplace", "process"]
 
 #: Largest range of the logarithm of the scale in a search.
 LARGEST_LOG = 100.0
-#: Largest change of a prediction and largest epsilon. The inverse is the smallest one.
+#: Largest change of a prediction, and largest epsilon. The smallest values are the inverse.
 EXTREME = 1e150
 ROUNDING = 1e-9  # relative increase of every scale, for rounding errors
 MOST_UPDATES = 10**12
@@ -45,8 +45,8 @@ def interactive_epsilon(max_updates: int, delta: float, accounting: Composition)
     """Return the calibration of the sparse-vector scheme for a number of updates."""
     if max_updates > MOST_UPDATES:
         raise ParameterError(
-            f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}; with more, "
-            "rounding errors dominate"
+            f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}; rounding errors "
+            "dominate for larger numbers"
         )
 
     def tight(shifts: Floats) -> Floats:
@@ -114,7 +114,7 @@ def _published(count: int, delta: float, proven: Calibration) -> Calibration:
 
 
 def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[float, Floats]:
-    """Compute the smallest scale of noise that all rows permit, and their actual epsilons.
+    """Compute the smallest scale of noise that respects all epsilons, and the resulting epsilons.
 
     ``shifts`` contains the change of a prediction when each row is replaced, zero for unused rows.
     ``sold`` contains the largest epsilon of each row, positive for used rows.
@@ -128,7 +128,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
             f"floating point, for changes of {moves.min():g} to {moves.max():g}; use "
             "another epsilon, or leave out the rows with the smallest epsilon"
         )
-    # Few rows determine the scale, so add the row that exceeds its epsilon most, repeatedly.
+    # Few rows determine the scale, so repeatedly add the row that exceeds its epsilon most.
     ratios = np.log(moves) - np.log(bounds)
     deciding = [int(np.argmax(ratios))]
     scale = 0.0
@@ -160,7 +160,7 @@ def _smallest_scale(moves: Floats, bounds: Floats, epsilon_of: Calibration) -> f
         high += 2.0
         if high - low > LARGEST_LOG:
             raise ParameterError(
-                "no scale of noise gives this epsilon at this delta; use a larger epsilon or delta"
+                "no scale of noise achieves this epsilon and delta; use a larger epsilon or delta"
             )
     while excess(low) <= 0:
         low -= 2.0

@@ -32,7 +32,7 @@ class TestSetRelease(FixedRelease):
     X : array_like of shape (n_points, n_features)
         At most 5,000 public points without labels in the public domain.
     delta : float
-        At least 0 and below 1. With zero, the epsilons of all predictions add up.
+        At least 0 and below 1. If delta is zero, the epsilons of all predictions add up.
     noise : {"laplace", "process"}, optional
         ``"process"``, the default for a positive delta, adds a Gaussian process with the kernel as
         covariance. ``"laplace"``, the default for delta zero, adds independent noise to every

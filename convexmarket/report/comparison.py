@@ -126,7 +126,7 @@ class Comparison:
 
     @property
     def interval(self) -> str:
-        """Text of the interval, which is for the absolute difference except in a tie."""
+        """The interval as text, for the absolute difference unless the verdict is a tie."""
         if self.n_pairs == 1 and self.low == self.high:
             return "exact"
         ends = [self.low, self.high]

@@ -472,7 +472,7 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     if target.exists() and not target.is_dir():
         raise ParameterError(f"{target} is a file; name a folder for the report")
     if Path.cwd().is_relative_to(target):
-        raise ParameterError(f"the working directory lies in {target}; run from another folder")
+        raise ParameterError(f"the working directory is in {target}; run from another folder")
     other = min((path.name for path in target.glob("*")), default="")
     if other and not (force or results.is_report(target)):
         remedy = "choose another folder, or pass --force (force=True in Python) to replace it all"

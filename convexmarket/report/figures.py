@@ -124,7 +124,7 @@ def bars(
 def _scale(
     axes: Axes, which: str, values: pd.Series, *, log: bool = False, panels: int = 1
 ) -> None:
-    """Scale an axis, and set round ticks, fewer for panels that are side by side."""
+    """Scale an axis, and set round numbers as ticks, with fewer ticks for several panels."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     values = values.astype(float)
     values = values[np.isfinite(values) & ((values > 0) | (not log))]

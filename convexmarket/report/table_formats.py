@@ -120,7 +120,7 @@ class Table:
     def _cells(
         self, escape: Callable[[str], str], default: str | None = None
     ) -> tuple[list[bool], list[list[str]]]:
-        """Return a mask of the columns of numbers, and formatted and escaped headers and rows."""
+        """Format and escape headers and rows, and return them with a mask of numeric columns."""
         numeric, columns = [], []
         for name, values in self.frame.items():
             spec = self.formats.get(str(name), _decimals(values) if default is None else default)

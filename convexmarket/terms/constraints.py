@@ -102,7 +102,7 @@ class GivenEpsilon(MaxEpsilon):
 class Budget(Constraint):
     """The expected payments of linear costs are at most ``amount``, a number or cvxpy.Parameter.
 
-    With other pieces, truthful prices can be missing; see :func:`~convexmarket.calibrate_gamma`.
+    Other pieces can prevent truthful prices; see :func:`~convexmarket.calibrate_gamma`.
 
     Examples
     --------
@@ -200,7 +200,7 @@ class GroupShare(Constraint):
 
 @record
 class EtaRange(Constraint):
-    """The total privacy bought lies between two public numbers, low <= eta <= high.
+    """The total privacy bought is between two public numbers, low <= eta <= high.
 
     A market with mu = sigma = 0, the naive model of the papers, requires this constraint.
 
@@ -230,11 +230,11 @@ class EtaRange(Constraint):
 
 @record
 class Moments(Constraint):
-    """Weighted averages of public features match targets: ``|A'a - b| <= tol``, entry by entry.
+    """Weighted averages of public features match targets: ``|A'a - b| <= tol``, elementwise.
 
     If b contains the averages of a population, this constraint calibrates survey weights (Deville
     and Sarndal, 1992). A row of ``A``, dense or sparse, contains the k public features of a seller.
-    ``b``, shape (k,), contains targets. ``tol`` is one largest deviation >= 0, or k deviations.
+    ``b``, shape (k,), contains targets. ``tol`` contains one or k largest deviations >= 0.
 
     Examples
     --------

@@ -84,7 +84,7 @@ class Spread(Term):
             return None
         q = 1.0 if self.p == np.inf else float(self.p / (self.p - 1))
         least = costs.min(axis=-1)
-        scaled = (costs - least[..., None]) / weight  # no margin is above 1, so none overflows
+        scaled = (costs - least[..., None]) / weight  # margins are at most 1, without overflow
         tau = _level(scaled, q)
         # The norm grows at least as fast as tau, so the corrected tau is feasible.
         excess = _dual_norm(tau, scaled, q)[0] - 1.0
@@ -413,8 +413,8 @@ class TieredCost(PrivacyCost):
         rising = sorted(slopes) == list(slopes) and sorted(set(ends)) == list(ends)
         if not finite or not rising or len(slopes) != len(ends) + 1:
             raise ParameterError(
-                "slopes must be finite, > 0 and nondecreasing; thresholds must be > 0, increasing "
-                f"and one fewer, got {self.slopes!r} and {self.thresholds!r}"
+                "slopes must be finite, > 0 and nondecreasing; thresholds (one fewer) must be > "
+                f"0 and increasing, got {self.slopes!r} and {self.thresholds!r}"
             )
         vars(self).update(slopes=slopes, thresholds=ends)
 
@@ -539,7 +539,7 @@ class RobustCosts(Term):
         if self.kind == "budget":
             records.in_interval("budget", self.budget, "(0, inf)")
         elif self.budget is not None:
-            raise ParameterError(f"budget is {self.budget!r}; only the kind 'budget' uses it")
+            raise ParameterError(f"budget is {self.budget!r}; only the kind 'budget' needs one")
 
     @property
     def formula(self) -> str:

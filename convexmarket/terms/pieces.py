@@ -1,4 +1,4 @@
-"""Base classes of terms and constraints, weighted sums of terms, and markets in numbers."""
+"""Base classes of terms and constraints, weighted sums of terms, and numeric forms of markets."""
 
 from __future__ import annotations
 
@@ -195,14 +195,14 @@ class Term(Piece, Summand):
         return weight * self.expression(quantities)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this term to a market in numbers, or return None if this is not possible."""
+        """Add this term to a numeric form, or return None if the form cannot represent the term."""
         name = self.adds_to
         return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Compute the minimum of ``weight * term + costs'a`` over the simplex, or return None.
 
-        A certificate uses the exact minimum of one such term. ``costs`` has shape (..., m).
+        A certificate uses this minimum for one of the terms. ``costs`` has shape (..., m).
         """
         return None
 
@@ -215,8 +215,8 @@ class Term(Piece, Summand):
 class Constraint(Piece):
     """A constraint on a market, convex in the weights a and 1/eta, or in the guarantees eps.
 
-    Write a linear bound on the guarantees, such as ``eps_i <= e``, as ``a_i <= e * inverse_eta``,
-    so that a market without payments remains one convex program.
+    Write a linear bound on the guarantees, such as ``eps_i <= e``, as ``a_i <= e * inverse_eta``. A
+    market without payments then remains one convex program.
 
     Examples
     --------
@@ -241,7 +241,7 @@ class Constraint(Piece):
         """
 
     def _sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0`` after checks of convexity."""
+        """Return ``h`` of each constraint ``h <= 0`` or ``h = 0`` after a convexity check."""
         items = self.constraints(quantities)
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
         for item in items if isinstance(items, list | tuple) else [[items]]:
@@ -261,7 +261,7 @@ class Constraint(Piece):
         return [item.expr for item in items]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this constraint to a market in numbers, or return None if this is not possible."""
+        """Add this constraint to a numeric form, or return None if the form cannot represent it."""
         return None
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
@@ -396,8 +396,8 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
         same = [np.array_equal(x, y, equal_nan=True) for x, y in zip(*values, strict=False)]
         if len(first) != len(second) or not all(same):
             raise ParameterError(
-                f"two evaluations of {shown(piece)} differ: it draws random numbers or keeps a "
-                "state; fix its data at creation"
+                f"two evaluations of {shown(piece)} differ: the piece draws random numbers or "
+                "keeps a state; fix its data at creation"
             )
 
 
@@ -408,8 +408,8 @@ class MarketNumbers:
     ``mu``, ``mu_squared``, ``sigma`` and ``gamma`` are the weights of ``||a||``, ``||a||^2``, 1/eta
     and ``psi'eps``, and ``payments`` contains the weights of ``psi'u(eps)`` with other u.
     ``losses`` are costs per unit of weight. Bounds are numbers or have shape (m,). A missing bound
-    is ``inf``, 0 or 1. ``other_terms`` and ``other_constraints`` are pieces that numbers cannot
-    express. In a ``parametric`` market, a number is a parameter, whose value can change.
+    is ``inf``, 0 or 1. ``other_terms`` and ``other_constraints`` are pieces that the form cannot
+    represent. In a ``parametric`` market, a number is a parameter, whose value can change.
 
     Examples
     --------
@@ -452,17 +452,17 @@ class MarketNumbers:
 
     @property
     def rest(self) -> tuple[Piece, ...]:
-        """The pieces that the numbers cannot express."""
+        """The pieces that the numeric form cannot represent."""
         return self.other_terms + self.other_constraints
 
     @property
     def standard(self) -> StandardForm | None:
-        """These numbers if they form the papers' problem (A, Eq. 11), or None otherwise."""
+        """The form if it represents the papers' problem (A, Eq. 11), or None otherwise."""
         return None if self.is_bounded else self.exact
 
     @property
     def exact(self) -> StandardForm | None:
-        """These numbers if they form the papers' problem, possibly with one largest guarantee."""
+        """The form if it represents the papers' problem, possibly with one largest guarantee."""
         others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
         each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
         unsolved = others or self.budgets or each or not self.gamma
@@ -496,7 +496,7 @@ class MarketNumbers:
 
     @property
     def is_projectable(self) -> bool:
-        """Whether projections apply: one spread or squared spread, and a limit on privacy."""
+        """Whether projections apply, which need one (squared) spread and a limit on privacy."""
         others = self.rest or self.payments or self.budgets
         return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
 
@@ -537,12 +537,12 @@ class MarketNumbers:
         active = np.isfinite(self.virtual_costs) & (largest > 0)
         if not active.any():
             raise InfeasibleMarketError(
-                "every seller has an infinite virtual cost or a zero bound; allow one to sell"
+                "every seller has an infinite virtual cost or a zero bound; relax a bound"
             )
         return active
 
     def restricted(self) -> tuple[MarketNumbers, NDArray[np.bool_]]:
-        """Restrict the numbers to the active sellers, and return the mask of these sellers too."""
+        """Restrict the form to the active sellers, and also return the mask of these sellers."""
         active = self.active
         vectors: Any = {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
         return replace(self, **{name: v[active] for name, v in vectors.items()}), active
@@ -563,5 +563,5 @@ class MarketNumbers:
         return min([limit for limit in limits if 0 < limit < np.inf], default=float(costs.size))
 
 
-#: Numbers of the papers' problem, which have an ``exact`` form.
+#: A form that represents the papers' problem, whose ``exact`` is not None.
 StandardForm = MarketNumbers

@@ -84,7 +84,7 @@ def record(kind: type[T]) -> type[T]:
 class Record(Written, ABC):
     """A dataclass with checked fields, a defining method, and shortcuts for this method.
 
-    A subclass that overrides the defining method inherits the shortcuts of the base class only.
+    A subclass that overrides the defining method uses only the shortcuts of the base class.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -105,7 +105,7 @@ class Record(Written, ABC):
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
-        """Return the fields of the constructor, which is an empty list without a dataclass."""
+        """Return the constructor fields of a dataclass, or an empty list for other classes."""
         known = getattr(cls, "__dataclass_fields__", {})
         return [each for each in known.values() if each.init]
 

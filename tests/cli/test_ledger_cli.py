@@ -62,7 +62,7 @@ def charge():
 
 
 def test_a_list_of_offers_is_recorded_once(here):
-    assert done(BOOKS, "--record", "offers.csv") == "Recorded 2 sales of 3 sellers listed"
+    assert done(BOOKS, "--record", "offers.csv") == "Recorded 2 sales from a list of 3 sellers"
     Path("copy.csv").write_text(OFFERS)
     assert "would count twice" in refused(BOOKS, "--record", "copy.csv")
     done(BOOKS, "--record", "copy.csv", "--again")

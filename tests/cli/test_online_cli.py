@@ -206,7 +206,7 @@ def test_an_interrupted_list_is_continued_in_order():
         quote_list(market, "arrivals.csv", progress=interrupt)
     before = quoted()
     text = done(*LIST, "--out", "offers.csv")
-    assert f"quoted 5 of them before, with the same terms {len(before)}" in text
+    assert f"quoted 5 quoted before, with the same terms {len(before)}" in text
     written, stored = pd.read_csv("offers.csv"), quoted()
     pd.testing.assert_frame_equal(stored.head(len(before)), before)
     pd.testing.assert_frame_equal(written, stored[written.columns], check_dtype=False)
@@ -243,7 +243,7 @@ def test_sellers_beyond_the_expected_number_are_refused_and_counted(opened):
         assert "3 sellers were turned away" in said(result.stderr)
         assert list(pd.read_csv("offers.csv")["id"]) == [f"s{k}" for k in range(8)]
     assert "the 8 expected sellers" in refused("quote", "m", "--id", "z", "--sensitivity", "2")
-    assert "full: answers are accepted" in done("status", "m")
+    assert "full: only answers are accepted" in done("status", "m")
 
 
 # ------------------------------------------------------------------------------------- answers
