@@ -18,14 +18,14 @@ PAGE = ROOT / "docs/benchmarks.md"
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 INTRODUCTION = """# Benchmarks
 
-`python -m tests.benchmarks` writes this page. Each ratio is a ratio of median times. The compared
-functions are called alternately in one run. Times in seconds depend on the machine. The benchmarks
-assert gaps and numbers of solves, not times.
+`python -m tests.benchmarks` writes this page. Each ratio of times is a ratio of median times. The
+functions that it compares are called alternately in one run. Times in seconds depend on the
+machine. The benchmarks check gaps and numbers of solves, but not times.
 
-[Large lists](large-lists.md) contains measurements for larger lists, and for partitions on other
-machines. The [reports](../reports/README.md) compare solvers and formulations, with confidence
-intervals. [Private learners by default](private-learners.md) lists errors with default and tuned
-settings."""
+[Large lists](large-lists.md) contains measurements for lists of up to 10^8 sellers and for lists
+that are stored in partitions. The [reports](../reports/README.md) compare solvers and formulations,
+with confidence intervals. [Private learners by default](private-learners.md) compares the errors of
+the learners with default and tuned settings."""
 
 
 def run(results: Path) -> None:

@@ -13,7 +13,7 @@ from tests.privacy.builders import MAKERS, SEQUENCES, admitted, most_admitted
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_the_releases_that_an_account_admits_are_counted(benchmark, name) -> None:
-    """Releases that an account admits, next to the privacy-loss distribution of dp-accounting."""
+    """Releases that an account admits, compared with the count of dp-accounting."""
     epsilon, delta, _, sequence = SEQUENCES[name]
     count = benchmark.pedantic(admitted, (sequence, epsilon, delta), rounds=1)
     largest = most_admitted(sequence, epsilon, delta, count)

@@ -156,7 +156,7 @@ def best_of_grid(market, around):
 
 
 def test_random_markets_equal_the_minimum_over_a_grid(benchmark):
-    """Random markets with user-defined terms and constraints, against a grid over eta.
+    """Random markets with user-defined terms and constraints, compared with a grid over eta.
 
     The objective and the bound minus the grid's minimum are reported relative to the size of the
     terms.

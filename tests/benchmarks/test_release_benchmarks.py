@@ -31,7 +31,7 @@ def questions(n_points: int) -> np.ndarray:
 
 @pytest.mark.parametrize("threshold", ["usual", "zero"])
 def test_a_thousand_sequential_queries_are_answered(benchmark, threshold) -> None:
-    """A thousand sequential queries; with threshold 0, as many queries as updates."""
+    """A thousand sequential queries with the usual threshold, and 200 queries with threshold 0."""
     erm, X = model(), questions(1000)
     limits = {"max_queries": 1000, "max_updates": 200 if threshold == "zero" else 10}
     custom = 0.0 if threshold == "zero" else None
@@ -51,7 +51,7 @@ def test_a_thousand_sequential_queries_are_answered(benchmark, threshold) -> Non
 
 @pytest.mark.parametrize("n_points", [50, 500])
 def test_the_exact_fit_attains_the_optimum_of_a_solver(benchmark, n_points) -> None:
-    """Fit to noisy predictions."""
+    """Fit of a function to noisy predictions."""
     X = questions(n_points)
     gram = model().kernel_(X, X)
     noisy = np.random.default_rng(2).laplace(size=n_points)
@@ -81,7 +81,7 @@ def test_a_thousand_points_are_released(benchmark, noise) -> None:
 
 
 def test_fifty_rounds_on_a_net_are_released(benchmark) -> None:
-    """Fifty rounds on a net."""
+    """Fifty rounds of a public release on a net."""
     erm = model()
     release = benchmark.pedantic(
         lambda: cm.release.PublicRelease(

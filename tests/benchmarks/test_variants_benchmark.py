@@ -42,7 +42,7 @@ def random_market(seed, cost, limits, spread=None):
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("cost", COSTS)
 def test_few_solves_reach_a_gap_of_a_millionth(benchmark, cost, limits):
-    """Convex programs solved to a gap of 1e-6, for twenty random markets of 500 sellers."""
+    """Number of convex programs for a gap of 1e-6, for twenty random markets of 500 sellers."""
     privacy_cost, allowed = COSTS[cost]
     markets = [random_market(seed, privacy_cost, LIMITS[limits]) for seed in range(MARKETS)]
 
@@ -58,7 +58,7 @@ def test_few_solves_reach_a_gap_of_a_millionth(benchmark, cost, limits):
 
 
 def test_one_market_is_allocated_for_fifty_budgets(benchmark):
-    """Fifty budgets with 1,000 sellers."""
+    """Allocations for fifty budgets with 1,000 sellers."""
     rng = np.random.default_rng(0)
     sellers = cm.Sellers(PRIOR.sample(1000, rng), prior=PRIOR)
     budget = cp.Parameter(nonneg=True, name="budget")
