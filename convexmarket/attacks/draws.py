@@ -1,7 +1,7 @@
 """Audit mechanisms statistically by the frequencies of events on neighbouring data sets.
 
-One third of the draws determines the linear statistic and the threshold that best separate the data
-sets. The frequencies of this event in the remaining draws prove a lower bound on epsilon.
+An event is a half-space of released numbers. One third of the draws determines the event that best
+separates the data sets. Its frequencies in the other draws prove a lower bound on epsilon.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def audit_learner(
 
     def release(X: Floats, y: NDArray[Any], seed: int) -> Learner:
         source: dict[str, Any] = {"random_state": Simulation(seed)}
-        if not simulates:  # draws are not published, so open accounts are not charged
+        if not simulates:  # draws are not published, so an account without limits is charged
             source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
         return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
 
@@ -109,9 +109,9 @@ def audit_draws(
     guarantee: Guarantee | None = None,
     replacements: Replacements = None,
 ) -> PrivacyAudit:
-    """Audit one row at a time; see :func:`~convexmarket.audit_privacy`."""
+    """Audit a release row by row, as described in :func:`~convexmarket.audit_privacy`."""
     if view is None and points is None:
-        raise ParameterError("pass points=, the points to predict, or view=, a function")
+        raise ParameterError("pass points=, where the release predicts, or view=, a function")
     look = view or partial(_answers, np.asarray(points, dtype=np.float64))
 
     def draw(data: Rows, count: int) -> Floats:

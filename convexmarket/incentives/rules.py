@@ -28,7 +28,7 @@ __all__ += ["reports_of", "scales"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Target, largest relative error and smallest gap of payments without an exact curve.
+#: Target and limit of relative errors, and smallest gap, of payments without an exact curve.
 ACCURACY, _LARGEST_ERROR, _SMALLEST_GAP = 1e-4, 1e-2, 1e-9
 
 
@@ -38,9 +38,10 @@ class PaymentEstimate:
 
     Attributes
     ----------
-    amounts, errors, sellers : ndarray, shape (n,)
-        Payments in the currency of the sensitivities, bounds on their errors at given guarantees,
-        and positions of the sellers.
+    amounts, errors : ndarray, shape (n,)
+        Payments, and bounds on their errors for given guarantees, in the currency of the reports.
+    sellers : ndarray of int, shape (n,)
+        Positions of the paid sellers.
     method : str
         "exact" (the papers' problem), "constant" (purchases do not depend on reports), "envelope"
         (differences of optimal objectives) or "quadrature" (of u(eps)).
@@ -191,7 +192,7 @@ def estimate_payments(
     amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
-        # Errors of objectives are of the order of the gap, and errors of guarantees of its root.
+        # Errors of objectives have the order of the gap; errors of guarantees, of its square root.
         if method == "quadrature":
             gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):
@@ -266,7 +267,7 @@ def _another(what: str) -> AllocationError:
 
 
 def scales(market: Market, allocation: Allocation) -> Floats:
-    """Return the scale of payment errors, the larger of the seller's and the average cost."""
+    """Return scales of payment errors: the larger of the seller's cost and the average cost."""
     lost, reports = np.asarray(market.privacy_cost(allocation.epsilon)), reports_of(market)
     costs = reports * lost
     # If all sellers who sell report zero, use the average report of all sellers.

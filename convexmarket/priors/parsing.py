@@ -1,4 +1,4 @@
-"""Create priors from text on a command line and from dictionaries in problem files."""
+"""Create priors from command-line arguments and from dictionaries in problem files."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def parse_prior(text: str) -> Prior:
     Parameters
     ----------
     text : str
-        Family, colon, and parameters in order. ``empirical:FILE.csv`` reads samples from the first
-        numeric column. ``mixture:`` precedes entries ``WEIGHT*PRIOR``, separated by semicolons.
+        Name of a family, a colon, and the parameters. For ``empirical:FILE.csv``, the first numeric
+        column is read. After ``mixture:``, semicolons separate the parts ``WEIGHT*PRIOR``.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     Exponential(0.05)
     """
     if not isinstance(described, Mapping) or "family" not in described:
-        raise PriorError(f"prior = {described!r} has no key 'family'; name one of {_EXAMPLES}")
+        raise PriorError(f"prior = {described!r} has no key 'family'; give one of {_EXAMPLES}")
     parameters = {name: value for name, value in described.items() if name != "family"}
     family = described["family"]
     if family == Mixture.family and isinstance(parameters.get("components"), list):
@@ -97,7 +97,7 @@ def _from_scipy_name(distribution: str, args: Any = (), kwds: Any = None) -> Pri
 
 
 def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prior:
-    """Call ``build``, and raise a PriorError for parameters that it does not accept."""
+    """Call ``build``, and raise a PriorError if it does not accept the parameters."""
     try:
         return build(*values, **parameters)
     except PriorError:
