@@ -15,7 +15,7 @@ __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit"]
 
 Floats = NDArray[np.float64]
 
-ROUNDING = 1e-9  # relative amount by which a measured loss may exceed its claim
+ROUNDING = 1e-9  # largest relative excess of a measured loss over its claim due to rounding
 
 
 class AuditCheck(NamedTuple):
@@ -45,8 +45,9 @@ class PrivacyAudit(Shown):
 
     Attributes
     ----------
-    mechanism, method : str, {"exact", "statistical"}
-        "exact" if losses are computed by a formula, "statistical" if frequencies bound the losses.
+    mechanism, method : str
+        Description of the mechanism, and "exact" if losses are computed by a formula, or
+        "statistical" if frequencies bound the losses.
     rows, claimed, measured : ndarray of shape (n_audited,)
         Positions of the audited rows, their epsilons, and the largest measured losses, in nats.
     delta, confidence : float

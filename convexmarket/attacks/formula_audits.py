@@ -4,10 +4,10 @@ The audit computes the noise of many releases from the data. It compares this no
 distribution and with the noise on neighbouring data. Under objective perturbation, the privacy loss
 at the output w is :math:`\frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J'` with
 gradients v and Hessians J of the noiseless objectives. For output noise of rate r, the loss is r
-times the distance of the models.
+times the distance between the models.
 
-By symmetry, w is searched on the first axis, and rows in a ball are searched in the plane of the
-first two axes. A row in a box has at most three different features. Other rows form two groups.
+By symmetry, w is searched on the first axis, and rows in a ball in the plane of the first two axes.
+A row in a box has at most three distinct features. All other rows form two groups of equal rows.
 """
 
 from __future__ import annotations
@@ -398,7 +398,7 @@ def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Fl
 
 
 def _spread(size: int, count: int) -> NDArray[np.intp]:
-    """Return evenly spaced positions."""
+    """Return at most ``count`` evenly spaced positions below ``size``."""
     return np.linspace(0, size - 1, min(count, size)).astype(np.intp)
 
 

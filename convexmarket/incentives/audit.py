@@ -161,8 +161,6 @@ def audit_incentives(
 ) -> IncentiveAudit:
     """Measure the gains from misreports for all sellers or for a sample of sellers.
 
-    One seller misreports at a time, while all other sellers report the truth.
-
     Parameters
     ----------
     market : Market

@@ -1,8 +1,6 @@
 """Calibrate the weight of payments to a budget, based only on the prior.
 
-A budget constraint depends on the reports, so a seller's guarantee can increase with the report. If
-the weight gamma depends only on the prior, truthful payments exist. The payments then equal the
-budget on average over markets, but not in each market.
+A budget constraint depends on the reports, so a seller's guarantee can increase with the report.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 ACCURACY = 1e-11  # relative accuracy of integrals
-ACCURACY_BOUNDED = 1e-8  # the same under a largest guarantee, where the curve has many kinks
+ACCURACY_BOUNDED = 1e-8  # relative accuracy under a largest guarantee (many kinks)
 _ACCURACY_BETWEEN = 3e-11  # relative accuracy of interpolation between integrals
 _MANY, _MANY_AFFINE = 256, 10_000  # numbers of sellers from which rents are interpolated
 _FEWEST = 16  # largest number of nodes for which an interpolation is not accepted
@@ -112,7 +112,7 @@ class ExactCurve:
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
         """Integrate the guarantees up to the last sale, with cuts at kinks of psi."""
         end = self.last_sale(prior, seller, reports)
-        if prior.is_step:  # constant on each piece
+        if prior.is_step:  # the guarantee is constant on each piece
             owner, low, high = cut(reports, end, prior.breakpoints)
             sold = self._sold(prior, seller[owner], 0.5 * (low + high))
             rents = np.bincount(owner, (high - low) * sold, seller.size).astype(float)

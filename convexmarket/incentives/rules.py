@@ -100,9 +100,12 @@ def payments(market: Market, allocation: Allocation) -> Floats:
 
     Raises
     ------
-    SellersError, AllocationError, NotSupportedError
-        If the sellers have no prior, the allocation is not certified to be the optimum of this
-        market, or truthful payments are not known to exist.
+    SellersError
+        If the sellers have no prior.
+    AllocationError
+        If the allocation is not certified to be the optimum of this market.
+    NotSupportedError
+        If truthful payments are not known to exist.
 
     Examples
     --------
@@ -165,8 +168,8 @@ def estimate_payments(
 
     Raises
     ------
-    SellersError, AllocationError, NotSupportedError, ParameterError
-        Under the conditions of :func:`payments`, or if ``sellers`` are not positions.
+    ParameterError
+        If ``sellers`` are not positions. Other errors are raised as by :func:`payments`.
 
     Examples
     --------
@@ -192,7 +195,7 @@ def estimate_payments(
     amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
-        # Errors of objectives have the order of the gap; errors of guarantees, of its square root.
+        # Errors of objectives have the order of the gap, and those of guarantees that of its root.
         if method == "quadrature":
             gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):
@@ -280,7 +283,7 @@ def reports_of(market: Market) -> Floats:
     check_instance("market", market, Market)
     reports = market.sellers.sensitivities
     if reports is None:
-        m = market.sellers.virtual_costs.size  # raises an error for sellers in parts
+        m = market.sellers.virtual_costs.size  # raises an error for sellers in partitions
         raise SellersError(
             f"these {m} sellers have virtual costs only; payments depend on the reports and the "
             "prior; give Sellers(sensitivities=..., prior=...)"

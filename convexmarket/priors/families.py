@@ -247,7 +247,7 @@ class EmpiricalPrior(Prior):
         self._hull = isotonic_regression(self._raw, weights=self.counts).x
         self.support = float(self.values[0]), float(self.values[-1])
         mean = np.average(self.values, weights=self.counts)
-        self.mean = float(np.clip(mean, *self.support))  # the rounded mean can be outside
+        self.mean = float(np.clip(mean, *self.support))  # rounding can move the mean outside
         self.is_regular = bool(np.all(np.diff(self._raw) > 0))
 
     @property

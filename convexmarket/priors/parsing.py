@@ -91,7 +91,7 @@ def _from_scipy_name(distribution: str, args: Any = (), kwds: Any = None) -> Pri
     if distribution in _SLOW or not isinstance(public, stats.rv_continuous):
         raise PriorError(
             f"distribution = {distribution!r} is not a continuous distribution of scipy.stats with "
-            "fast quantiles; use one such as 'gamma', or draws from it and the family 'empirical'"
+            "fast quantiles; use one such as 'gamma', or the family 'empirical' with draws from it"
         )
     return Prior.from_scipy(public(*args, **(kwds or {})))
 
@@ -110,7 +110,7 @@ def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prio
 
 def _family(name: object) -> type[Prior]:
     if str(name) not in _FAMILIES:
-        raise PriorError(f"prior family {name!r} is unknown; write one of {_EXAMPLES}")
+        raise PriorError(f"prior family {name!r} is unknown; give one of {_EXAMPLES}")
     return _FAMILIES[str(name)]
 
 

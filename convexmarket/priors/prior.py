@@ -132,7 +132,7 @@ class Prior(ABC):
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether psi is strictly increasing (A, Assumption III.1). Other priors are ironed."""
+        """Whether psi is strictly increasing (A, Assumption III.1). Otherwise, psi is ironed."""
         self._check_density()
         costs = self._virtual_cost(self._nodes)
         costs = costs[np.isfinite(costs)]
@@ -278,7 +278,7 @@ class Prior(ABC):
                 f"{int(outside.sum())} of {reports.size} sensitivities "
                 f"{'are NaN or below' if above else 'are not in'} the support [{low:g}, {high:g}] "
                 f"of {self!r}; the first is {name(int(np.argmax(outside)))}. "
-                "Correct the reports, or declare a prior that covers them"
+                "Correct the reports, or declare a prior whose support contains them"
             )
         return reports
 

@@ -70,7 +70,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
                 privacy.noise_assumption(random_state, any_noise=noisy),
                 f"the label set {tuple(self.classes)} is public",
                 "epsilon and all parameters were chosen without looking at the data",
-                "a row's computed gradient depends on no other row",
+                "the computed gradient of a row does not depend on other rows",
             ),
         )
         charge = privacy.reserve(
