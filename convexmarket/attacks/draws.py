@@ -207,7 +207,7 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
 
     def proved(scores: list[Floats], sign: int, cut: float) -> tuple[float, int, int]:
         here, there = (int(np.sum(sign * side >= sign * cut)) for side in scores[::sign])
-        # Each order of the data sets has a bound with half of the error probability.
+        # The bound for each order of the data sets uses half of the error probability.
         sizes, each = [side.size for side in scores[::sign]], 1.0 - (1.0 - confidence) / 2.0
         return loss_of_frequencies(here, sizes[0], there, sizes[1], delta, each), here, there
 
@@ -224,7 +224,7 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
 def loss_of_frequencies(
     count: int, draws: int, other_count: int, other_draws: int, delta: float, confidence: float
 ) -> float:
-    """Compute the epsilon that two frequencies of an event prove by Clopper-Pearson bounds."""
+    """Compute a lower bound on epsilon from frequencies of an event (Clopper-Pearson)."""
     tail = (1.0 - confidence) / 2.0
     low = float(stats.beta.ppf(tail, count, draws - count + 1)) if count else 0.0
     high = 1.0

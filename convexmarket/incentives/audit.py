@@ -283,7 +283,7 @@ def audit_incentives(
 
 
 class _Trial(NamedTuple):
-    """Outcomes of reports, one row for each seller. The first column belongs to the truth."""
+    """Outcomes of reports, one row for each seller. The first column is for the true report."""
 
     report: Floats
     virtual: Floats
@@ -325,7 +325,7 @@ def _all_alone(
 def _answers(
     curve: Curve, prior: Prior, seller: Ints, z: Floats, tolerance: Floats | float
 ) -> _Trial:
-    """Compute guarantees and rents in one market at the reports z, one row for each seller."""
+    """Compute guarantees and rents at the reports z in one market. Each row is a seller."""
     who, reports = np.repeat(seller, z.shape[1]), z.ravel()
     virtual = np.asarray(prior.ironed_virtual_cost(reports))
     epsilon, sold, doubt = curve.answers(who, virtual)
@@ -383,7 +383,7 @@ def _reports(
 ) -> Floats:
     """Return the truth, reports between the low end and ``end``, and reports near the truth.
 
-    Reports near the truth move at most half of the distance to the ends of the support.
+    Reports near the truth cover at most half of the interval to each end of the support.
     """
     (low, high), at = prior.support, truth[:, None]
     near = np.clip(at * np.asarray(factors), 0.5 * (at + low), 0.5 * (at + high))

@@ -57,7 +57,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         """Fit the model to rows with individual epsilons. Rows with epsilon 0 are not read."""
         epsilon = np.broadcast_to(np.asarray(epsilon, dtype=float), len(y))
         used = epsilon > 0
-        if np.isinf(epsilon).any():  # only use rows without a privacy limit, which need no noise
+        if np.isinf(epsilon).any():  # only use rows without a privacy limit; noise is not added
             used = np.isinf(epsilon)
         noisy = bool(np.isfinite(epsilon[used]).all())
         radii = self.radii(epsilon[used], self.size(np.shape(X)[1]), noisy)
