@@ -26,20 +26,20 @@ VERDICTS = ["holds", "holds, with our constant", "in part", "wrong"]
 INTRODUCTION = """# Statements of the papers
 
 The table lists the statements of the four papers that can be tested by computation. Each row
-contains a verdict, the code that computes the statement, a test and, in many cases, a report. The
-[theory](theory.md) defines papers and symbols. Names of code are relative to `convexmarket`.
+contains a verdict, the code that implements the statement, a test and, in many cases, a report. The
+page [Theory](theory.md) lists the papers and symbols. Names of code are relative to `convexmarket`.
 
 - *holds*: the statement is true as stated.
-- *holds, with our constant*: the statement is true, and a better constant is proven.
+- *holds, with our constant*: the statement is true with a constant that the package proves.
 - *in part*: the statement is true under a further condition, or in some cases.
-- *wrong*: a proof, a counterexample or a run refutes the statement.
+- *wrong*: a proof, a counterexample or an experiment refutes the statement.
 
 `python -m tests.test_statements` writes this page from [statements.toml](statements.toml).
 """
 
 
 def row(key: str, entry: dict[str, str]) -> str:
-    """Format a table row with the verdict, the statement, the comment and the evidence."""
+    """Format a statement as a table row with verdict, text, comment and evidence."""
     path, _, test = entry.get("test", "").partition("::test_")
     report, why = entry.get("report", ""), entry.get("why", "")
     statement = f"{escape_markdown(key[3:])}: “{escape_markdown(entry['says'])}”"
@@ -56,7 +56,7 @@ def row(key: str, entry: dict[str, str]) -> str:
 
 
 def page() -> str:
-    """Return the page with counts of verdicts and a table for each paper."""
+    """Write the page, with counts of verdicts and a table for each paper."""
     count = Counter((key[0], entry["verdict"]) for key, entry in STATEMENTS.items())
     heads = ["| | " + " | ".join(VERDICTS) + " |", "|:---|" + "---:|" * len(VERDICTS)]
     numbers = [f"| {p} | {' | '.join(str(count[p, v]) for v in VERDICTS)} |" for p in PAPERS]
@@ -75,7 +75,7 @@ def functions_of(path: str) -> set[str]:
 
 
 def looked_up(name: str) -> object:
-    """Import ``convexmarket.NAME``, or a method of the papers or of their tests."""
+    """Import a name below ``convexmarket``, ``problems`` or ``tests``."""
     path = name if name.startswith(("problems.", "tests.")) else f"convexmarket.{name}"
     module, _, last = path.rpartition(".")
     parent = import_module(module)

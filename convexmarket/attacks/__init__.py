@@ -59,14 +59,14 @@ def audit_privacy(
     epsilon : array_like of shape (n_rows,) or float, optional
         The epsilons that are passed to ``fit`` of a learner.
     view, points : callable, array_like, optional
-        For statistical audits, a function from a release to its numbers, or the points to predict.
+        For statistical audits, a function from a release to numbers, or points at which to predict.
     guarantee : Guarantee, optional
-        Claimed guarantee of a release that does not state its guarantee.
+        Claimed guarantee of a release without the attribute ``guarantee``.
     replacements : pair of array_like, optional
         For statistical audits, rows and labels that replace an audited row.
     rows, n_rows : array_like of int, int, optional
-        Positions of the audited rows, or their number. The default is 5 used rows with small to
-        large guarantees. For a statistical audit, it is the row with the largest guarantee.
+        Positions of the audited rows, or their number. By default, 5 used rows with small to large
+        guarantees are audited by formula, and the row with the largest guarantee statistically.
     draws : int, default 200
         Number of releases on each data set, which can prove an epsilon of about ``log(draws/10)``.
     confidence : float, default 0.999
@@ -79,17 +79,17 @@ def audit_privacy(
 
     Raises
     ------
-    DataError, ParameterError
-        If data are outside the domain, or an argument does not apply to the mechanism.
+    DataError
+        If the data are outside the domain.
+    ParameterError
+        If an argument does not apply to the mechanism.
 
     Examples
     --------
     >>> import numpy as np
     >>> import convexmarket as cm
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, (40, 3))
-    >>> y = np.where(X[:, 0] > 0, 1, -1)
-    >>> learner = cm.PrivateLogisticRegression(0.1)
+    >>> X = np.random.default_rng(0).uniform(-0.5, 0.5, (40, 3))
+    >>> y, learner = np.where(X[:, 0] > 0, 1, -1), cm.PrivateLogisticRegression(0.1)
     >>> audit = cm.audit_privacy(learner, X, y, epsilon=1.0, n_rows=1, draws=40, random_state=0)
     >>> audit.passed, bool(audit.ratio > 0.9)
     (True, True)

@@ -15,11 +15,11 @@ __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit"]
 
 Floats = NDArray[np.float64]
 
-ROUNDING = 1e-9  # relative amount by which a measured loss may exceed its claim
+ROUNDING = 1e-9  # largest relative excess of a measured loss over its claim due to rounding
 
 
 class AuditCheck(NamedTuple):
-    """Check of a condition under which the measured losses are losses of the mechanism."""
+    """Check of a condition on which the measured losses rely."""
 
     name: str
     passed: bool
@@ -34,7 +34,7 @@ class Neighbours(NamedTuple):
     y: NDArray[Any]
     X_other: Floats
     y_other: NDArray[Any]
-    output: Floats | None = None  # None if the loss does not depend on this value
+    output: Floats | None = None  # None if the loss does not depend on the output
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +45,13 @@ class PrivacyAudit(Shown):
 
     Attributes
     ----------
-    mechanism, method : str, {"exact", "statistical"}
-        "exact" if a formula gives the loss of a witness, "statistical" if frequencies bound it.
+    mechanism, method : str
+        Description of the mechanism, and "exact" if losses are computed by a formula, or
+        "statistical" if frequencies bound the losses.
     rows, claimed, measured : ndarray of shape (n_audited,)
         Positions of the audited rows, their epsilons, and the largest measured losses, in nats.
     delta, confidence : float
-        Delta of the guarantee, and the probability with which each check or bound is correct.
+        Delta of the guarantee, and probability with which each check or bound is correct.
     checks, witnesses : tuple of AuditCheck, tuple of Neighbours
 
     Examples
@@ -81,13 +82,13 @@ class PrivacyAudit(Shown):
 
     @property
     def ratios(self) -> Floats:
-        """Ratios of measured losses to claims, shape (n_audited,). A ratio of 0 to 0 is 0."""
+        """Ratios of measured losses to claimed epsilons, shape (n_audited,), where 0/0 is 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.measured == 0.0, 0.0, self.measured / self.claimed)
 
     @property
     def ratio(self) -> float:
-        """Largest ratio of a measured loss to its claim. A ratio above one refutes a guarantee."""
+        """Largest ratio of measured loss to claimed epsilon. A ratio above 1 refutes the claim."""
         return float(self.ratios.max())
 
     @property
@@ -104,8 +105,8 @@ class PrivacyAudit(Shown):
         """Describe the result in text, with one line for each check."""
         kind = "lower bound" if self.method == "statistical" else "exact loss, checks"
         verdict = "was not refuted" if self.passed else "is REFUTED"
-        largest = f"Largest ratio of a measured loss to its claim: {self.ratio:.3f} ({kind} with"
-        largest += f" confidence {self.confidence:g}; {self.rows.size} audited rows)."
+        largest = f"The largest ratio of measured loss to claimed epsilon is {self.ratio:.3f} "
+        largest += f"({kind} with confidence {self.confidence:g}; audited rows: {self.rows.size})."
         lines = [f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.detail}" for c in self.checks]
         return "\n".join([f"{self.mechanism}: the guarantee {verdict}.", largest, *lines])
 

@@ -1,7 +1,7 @@
 """Audit mechanisms statistically by the frequencies of events on neighbouring data sets.
 
-One third of the draws determines the linear statistic and the threshold that best separate the data
-sets. The frequencies of this event in the remaining draws prove a lower bound on epsilon.
+An event is a half-space of released numbers. One third of the draws determines the event that best
+separates the data sets. Its frequencies in the other draws prove a lower bound on epsilon.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
 
 
 def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
-    """Run a fit without displaying warnings. Return the result, and whether it warned of a leak."""
+    """Run a fit without displaying warnings. Return the result, and whether a leak was reported."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fit()
@@ -72,7 +72,7 @@ def audit_learner(
 
     def release(X: Floats, y: NDArray[Any], seed: int) -> Learner:
         source: dict[str, Any] = {"random_state": Simulation(seed)}
-        if not simulates:  # draws are not published, so open accounts are not charged
+        if not simulates:  # draws are not published, so an account without limits is charged
             source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
         return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
 
@@ -109,9 +109,9 @@ def audit_draws(
     guarantee: Guarantee | None = None,
     replacements: Replacements = None,
 ) -> PrivacyAudit:
-    """Audit one row at a time; see :func:`~convexmarket.audit_privacy`."""
+    """Audit a release row by row, as described in :func:`~convexmarket.audit_privacy`."""
     if view is None and points is None:
-        raise ParameterError("pass points=, the points to predict, or view=, a function")
+        raise ParameterError("pass points=, where the release predicts, or view=, a function")
     look = view or partial(_answers, np.asarray(points, dtype=np.float64))
 
     def draw(data: Rows, count: int) -> Floats:
@@ -207,7 +207,7 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
 
     def proved(scores: list[Floats], sign: int, cut: float) -> tuple[float, int, int]:
         here, there = (int(np.sum(sign * side >= sign * cut)) for side in scores[::sign])
-        # Each order of the data sets has a bound with half of the error probability.
+        # The bound for each order of the data sets uses half of the error probability.
         sizes, each = [side.size for side in scores[::sign]], 1.0 - (1.0 - confidence) / 2.0
         return loss_of_frequencies(here, sizes[0], there, sizes[1], delta, each), here, there
 
@@ -224,7 +224,7 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
 def loss_of_frequencies(
     count: int, draws: int, other_count: int, other_draws: int, delta: float, confidence: float
 ) -> float:
-    """Compute the epsilon that two frequencies of an event prove by Clopper-Pearson bounds."""
+    """Compute a lower bound on epsilon from frequencies of an event (Clopper-Pearson)."""
     tail = (1.0 - confidence) / 2.0
     low = float(stats.beta.ppf(tail, count, draws - count + 1)) if count else 0.0
     high = 1.0

@@ -1,13 +1,13 @@
-r"""Audit objective and output perturbation by formulas, and test the formulas.
+r"""Audit objective and output perturbation by formulas, and test the conditions of the formulas.
 
 The audit computes the noise of many releases from the data. It compares this noise with the claimed
 distribution and with the noise on neighbouring data. Under objective perturbation, the privacy loss
 at the output w is :math:`\frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J'` with
 gradients v and Hessians J of the noiseless objectives. For output noise of rate r, the loss is r
-times the distance of the models.
+times the distance between the models.
 
-By symmetry, the search places w on the first axis, and rows of a ball in the plane of the first two
-axes. In a box, features form at most three equal blocks. The other rows form two equal groups.
+By symmetry, w is searched on the first axis, and rows in a ball in the plane of the first two axes.
+A row in a box has at most three distinct features. All other rows form two groups of equal rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": Fa
 SEARCH |= {"vectorized": True, "updating": "deferred"}
 STARTS = 2
 SHORTEST, LONGEST = -2.0, 2.5  # decimal logarithms of output lengths in units of 1/data_norm_
-BLOCKS, LINES = 3, 6  # numbers of feature blocks, and of random projections and axes
+BLOCKS, LINES = 3, 6  # largest numbers of feature blocks, and of axes and projections
 
 
 def audit_by_formula(
@@ -59,7 +59,7 @@ def audit_by_formula(
     n_rows: int,
     epsilon: ArrayLike | None = None,
 ) -> PrivacyAudit:
-    """Audit a mechanism row by row; see :func:`~convexmarket.audit_privacy`."""
+    """Audit a mechanism row by row, as described in :func:`~convexmarket.audit_privacy`."""
     requested = mechanism.epsilon if epsilon is None else epsilon
     granted = mechanism._granted(Granted.of(X, requested))
     if np.isinf(granted.epsilon).any():
@@ -113,7 +113,7 @@ class _ObjectiveAudit:
         data = self.X, self.y
         self.model: Any = self.fit(*data, draw_seeds(rng, 1)[0])
         claim = self.model.guarantee_
-        if rows is None:  # evenly spaced claims, and the smallest claim per weight
+        if rows is None:  # rows with evenly spaced claims, and with the smallest claim per weight
             used = np.flatnonzero(self.weights > 0)
             order = used[np.argsort(claim.epsilon[used], kind="stable")]
             modest = used[np.argmin(claim.epsilon[used] / self.weights[used])]
@@ -155,7 +155,7 @@ class _ObjectiveAudit:
     def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
         """Convert numbers in [0, 1] to candidates: points, labels and output lengths.
 
-        Points (4, dimensions, n_candidates) are both versions of the row and one of each group.
+        Points (4, dimensions, n_candidates) are both versions of the row, and a row of each group.
         """
         loss, bounds = self.loss, self.domain.labels.numbers(self.labels)
         length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / self.model.data_norm_
@@ -166,7 +166,7 @@ class _ObjectiveAudit:
         x = radius * np.cos(2.0 * np.pi * angle)
         if loss.classifies:
             y = np.where(side < 0.5, *bounds)
-        else:  # sample the residual, so that kinks do not depend on outputs
+        else:  # sample the residual, because the kinks of the loss are at fixed residuals
             slope = 2.0 * side - 1.0
             bent = np.clip(1.6 * slope, -1.0 + 1e-9, 1.0 - 1e-9)
             residual = np.where(np.abs(slope) > 0.8, 2.0 * np.sign(slope), bent)
@@ -398,7 +398,7 @@ def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Fl
 
 
 def _spread(size: int, count: int) -> NDArray[np.intp]:
-    """Return evenly spaced positions."""
+    """Return at most ``count`` evenly spaced positions below ``size``."""
     return np.linspace(0, size - 1, min(count, size)).astype(np.intp)
 
 

@@ -31,8 +31,8 @@ def audit_mechanisms(
 ) -> pd.DataFrame:
     """Attack the guarantee of every mechanism of the package on the breast cancer data.
 
-    The table has one line for each mechanism and setting, for the audited row with the largest
-    ratio. ``mechanisms`` selects mechanisms or settings by name.
+    Each line of the table describes a mechanism with one setting, and the audited row with the
+    largest ratio of measured loss to claim. ``mechanisms`` selects mechanisms or settings by name.
     """
     market, rng = wdbc(), np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(len(market.X_train), 4.0))

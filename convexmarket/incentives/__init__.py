@@ -1,7 +1,7 @@
-"""Payments that make truthful reports the best reply of each seller, and their audits.
+"""Compute truthful payments, audit incentives, and calibrate the weight of payments to a budget.
 
-A payment consists of the seller's privacy cost and a rent (A, Eq. 8). Audits measure the gains of
-misreports of single sellers and of pairs. Calibration computes the weight of payments for a budget.
+Under truthful payments, a truthful report is the best reply of each seller. A payment consists of
+the seller's privacy cost and a rent (A, Eq. 8). Audits measure the gains from misreports.
 """
 
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives

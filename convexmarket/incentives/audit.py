@@ -1,7 +1,7 @@
-"""Audit incentives: measure gains of single and joint misreports, and losses of sellers.
+"""Audit incentives by measuring the gains from single and joint misreports.
 
-An audit solves the market again at every misreport. It compares payments and guarantees with the
-values at the true report. Errors due to the gaps of the solves are subtracted from each gain.
+An audit solves the market again at every misreport, and compares surplus and guarantee with their
+values at the true report. Bounds on errors due to gaps of the solves are subtracted from each gain.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Build = Callable[[Floats], Market]
 #: Payment rule, as described for the parameter ``rule`` of :func:`audit_incentives`.
 PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
-#: Relative gap of inexact solves, rounding tolerances of exact and inexact gains, and multiples of
-#: the truth that serve as misreports.
-_GAP, _EXACT, _SOLVED, _NEAR = 1e-8, 1e-9, 1e-6, (0.99, 1.01)
-#: Misreports of pairs for inexact and exact solves: shares of the support, multiples of the truth.
+_GAP = 1e-8  # relative gap of inexact solves
+_EXACT, _SOLVED = 1e-9, 1e-6  # tolerances for rounding in gains, after exact and inexact solves
+_NEAR = (0.99, 1.01)  # multiples of the true report that serve as misreports
+#: Misreports of pairs, inexact and exact solves: shares of the support, and multiples of the truth.
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
 
@@ -109,12 +109,12 @@ class IncentiveAudit(Shown):
 
     @property
     def max_rise(self) -> float:
-        """Largest increase of a guarantee with the seller's report, or 0 if monotone."""
+        """Largest increase of a guarantee with the seller's report, or 0 if none increases."""
         return float(self._table["max_rise"].max())
 
     @property
     def is_incentive_compatible(self) -> bool:
-        """Whether no single misreport gains more than the tolerance."""
+        """Whether no single misreport increases the surplus by more than the tolerance."""
         return self.max_gain <= self.tolerance
 
     @property
@@ -161,8 +161,6 @@ def audit_incentives(
 ) -> IncentiveAudit:
     """Measure the gains from misreports for all sellers or for a sample of sellers.
 
-    One seller misreports at a time, while all other sellers report the truth.
-
     Parameters
     ----------
     market : Market
@@ -179,15 +177,15 @@ def audit_incentives(
         support) and the virtual costs psi(z), each of shape (n,).
     misreports : int, optional
         Number of misreports of each seller, in addition to the top of the support and two reports
-        near the truth. The default for the papers' problem is 33, evenly spaced over the reports at
-        which the seller sells. With ``build``, it is 12, over the support. Otherwise, it is 9 if
-        projections solve the market, or else 3, up to 4 times the truth.
+        near the truth. By default, 33 misreports cover the reports at which the seller sells in the
+        papers' problem, and 12 misreports cover the support with ``build``. In other markets, 9
+        misreports, or 3 if projections do not apply, extend to 4 times the truth.
     max_sellers : int, optional
         Largest number of audited sellers. The default is 200 for the papers' problem, 16 if
         projections solve the market, and 12 otherwise.
     coalitions : int
-        Number of random pairs. A pair makes 80 joint misreports in the papers' problem (deviations
-        of 1 % and 10 %, quarters of the support), and 8 in other markets (deviations of 10 %).
+        Number of random pairs. For each pair, 80 joint misreports are tested in the papers' problem
+        (deviations of 1 % and 10 %, quarters of the support), otherwise 8 (deviations of 10 %).
     random_state : numpy.random.Generator or int, default 0
         Random numbers for the sample of sellers and for the pairs.
 
@@ -197,9 +195,12 @@ def audit_incentives(
 
     Raises
     ------
-    ParameterError, NotSupportedError, ConvexMarketError
-        If ``build`` does not return ``market`` at the true reports, sellers are in partitions, or a
-        market built at a misreport has no optimum or no payments.
+    ParameterError
+        If ``build`` does not return ``market`` at the true reports.
+    NotSupportedError
+        If ``build`` or ``coalitions`` is given, but the sellers are in partitions.
+    ConvexMarketError
+        If a market built at a misreport has no optimum or no payments.
 
     Examples
     --------
@@ -219,7 +220,7 @@ def audit_incentives(
     sellers, parts, m = market.sellers, market.sellers.parts, len(market.sellers)
     if parts is not None and (build is not None or coalitions):
         raise NotSupportedError(
-            "build and coalitions require sellers in memory, Sellers(reports.compute(), prior)"
+            "build and coalitions require sellers in memory; use Sellers(reports.compute(), prior)"
         )
     if coalitions and m < 2:
         raise ParameterError(
@@ -282,7 +283,7 @@ def audit_incentives(
 
 
 class _Trial(NamedTuple):
-    """Outcomes of reports, shape (n, k), with one row for each seller and the truth first."""
+    """Outcomes of reports, one row for each seller. The first column is for the true report."""
 
     report: Floats
     virtual: Floats
@@ -324,7 +325,7 @@ def _all_alone(
 def _answers(
     curve: Curve, prior: Prior, seller: Ints, z: Floats, tolerance: Floats | float
 ) -> _Trial:
-    """Compute guarantees and rents in one market at the reports z, one row for each seller."""
+    """Compute guarantees and rents at the reports z in one market. Each row is a seller."""
     who, reports = np.repeat(seller, z.shape[1]), z.ravel()
     virtual = np.asarray(prior.ironed_virtual_cost(reports))
     epsilon, sold, doubt = curve.answers(who, virtual)
@@ -382,7 +383,7 @@ def _reports(
 ) -> Floats:
     """Return the truth, reports between the low end and ``end``, and reports near the truth.
 
-    Reports near the truth move at most half of the distance to the ends of the support.
+    Reports near the truth cover at most half of the interval to each end of the support.
     """
     (low, high), at = prior.support, truth[:, None]
     near = np.clip(at * np.asarray(factors), 0.5 * (at + low), 0.5 * (at + high))
@@ -397,7 +398,7 @@ def _audit_of(
     n_sellers: int,
     pairs: pd.DataFrame | None = None,
 ) -> IncentiveAudit:
-    """Summarise the surplus of each seller's misreports relative to a truthful report."""
+    """Compute the results of an audit from the outcomes of all reports."""
     payment, surplus, error = trial.surplus(rule)
     gains = surplus - surplus[:, :1] - error
     gains[:, 0] = 0.0

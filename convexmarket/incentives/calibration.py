@@ -1,8 +1,6 @@
 """Calibrate the weight of payments to a budget, based only on the prior.
 
-A budget constraint depends on the reports, so a seller's guarantee can increase with the report. If
-the weight gamma depends only on the prior, truthful payments exist. The payments then equal the
-budget on average over markets, but not in each market.
+A budget constraint depends on the reports, so a seller's guarantee can increase with the report.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Relative gap of inexact solves, and factor and largest number of steps of the bracketing.
+#: Relative gap of inexact solves, and factor and largest number of steps that bracket gamma.
 _GAP, _FACTOR, _STEPS = 1e-6, 4.0, 42
 
 
@@ -47,8 +45,7 @@ class GammaCalibration:
     Examples
     --------
     >>> import convexmarket as cm
-    >>> objective = cm.Spread() + cm.Noise()
-    >>> result = cm.calibrate_gamma(1.0, cm.Uniform(0, 1), 5, objective, draws=20)
+    >>> result = cm.calibrate_gamma(1.0, cm.Uniform(0, 1), 5, cm.Spread() + cm.Noise(), draws=20)
     >>> abs(result.expected_payment - 1.0) < 1e-3
     True
     """
@@ -74,8 +71,8 @@ def calibrate_gamma(
 ) -> GammaCalibration:
     """Compute the weight of payments at which the expected payments equal the budget.
 
-    Unlike a :class:`Budget`, the weight does not depend on the reports, so truthful payments exist.
-    Payments equal the budget on average over sellers drawn from the prior (A, Eq. 9).
+    Truthful payments exist, because the weight does not depend on the reports, unlike a
+    :class:`Budget`. Payments equal the budget on average over draws from the prior (A, Eq. 9).
 
     Parameters
     ----------
@@ -119,8 +116,8 @@ def calibrate_gamma(
     sigma = MarketNumbers().plus(objective.parts).sigma
     if sigma == 0 or any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
-            f"the objective {shown(objective)} must have Noise(), which gives privacy a value, and "
-            "no payments, because their weight is computed; give privacy_cost=... instead"
+            f"the objective {shown(objective)} must contain Noise(), without which privacy has no "
+            "value, but not payments, whose weight is computed; give privacy_cost=... instead"
         )
     term = Payments() if privacy_cost is None else Payments(privacy_cost)
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]

@@ -27,7 +27,7 @@ def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
     return -np.cos(np.pi * j / n), weights
 
 
-#: Nested rules with 6, 12 and 24 steps. The ends are nodes, so jumps near an end change each rule.
+#: Nested rules with 6, 12 and 24 steps. All rules include the ends, to detect jumps near an end.
 NODES = _clenshaw_curtis(24)[0]
 _RULES = np.zeros((NODES.size, 3))
 for _k, _stride in enumerate((4, 2, 1)):
@@ -45,7 +45,7 @@ def adaptive(
     """Integrate ``f(k, z)`` over z in [start[k], end[k]], for every k, and bound the errors.
 
     Intervals are cut at breakpoints. An interval is halved until three rules agree (two rules can
-    agree by chance), its length is negligible, or a part has ``most`` intervals.
+    agree by chance), its length is negligible, or the parts have ``most`` intervals on average.
     """
     total, error = np.zeros((2, start.size))
     owner, low, high = cut(start, end, np.asarray(breakpoints))

@@ -7,11 +7,10 @@ Let F(y) be the buyer's optimal objective if the seller's virtual cost is y. F i
 slope is gamma*u(eps(y)), where gamma is the weight of the payments. Where psi is affine with slope
 k, the rent is the difference of two optimal objectives divided by gamma*k. Elsewhere, the curve of
 the papers' problem is integrated by adaptive quadrature, to 11 digits. Other markets require a
-solve at each report, so psi is replaced by its chord between two reports. Let o(y) be the distance
-of psi's inverse from the inverse of the chord. The remainder of the rent is the integral of
--o(y)*u'(y). For an affine u, this remainder is the decrease of u times the mean of o. In general,
-the error of this product is at most the decrease of u times the largest deviation of o from its
-mean.
+solve at each report, so psi is replaced by its chord between two reports. Let o(y) be the
+difference between the inverses of psi and of the chord. The remainder of the rent is the integral
+of -o(y)*u'(y). For an affine u, it is the decrease of u times the mean of o. In general, the error
+of this product is at most the decrease of u times the largest deviation of o from its mean.
 """
 
 from __future__ import annotations
@@ -38,16 +37,14 @@ __all__ = ["ExactCurve", "SolvedCurve"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Relative accuracy of exact integrals, of integrals under a largest guarantee (whose curve has
-#: many kinks), and of interpolation between integrals.
-ACCURACY, ACCURACY_BOUNDED, _ACCURACY_BETWEEN = 1e-11, 1e-8, 3e-11
-#: Numbers of sellers above which rents are interpolated, and the smallest number of nodes.
-_MANY, _MANY_AFFINE, _FEWEST = 256, 10_000, 16
-#: Ratio of mu to noise and payments that double precision cannot resolve.
-_LOST = 1e-15
-#: Size of a table of virtual costs; largest numbers of initial cuts at kinks, of solves for one
-#: rent, and of intervals in a quadrature of guarantees.
-_TABLE, _FEW, _MOST_SOLVES, _MOST_PIECES = 16385, 8, 100, 12
+ACCURACY = 1e-11  # relative accuracy of integrals
+ACCURACY_BOUNDED = 1e-8  # relative accuracy under a largest guarantee (many kinks)
+_ACCURACY_BETWEEN = 3e-11  # relative accuracy of interpolation between integrals
+_MANY, _MANY_AFFINE = 256, 10_000  # numbers of sellers from which rents are interpolated
+_FEWEST = 16  # largest number of nodes for which an interpolation is not accepted
+_LOST = 1e-15  # ratio of mu to noise and payments below which double precision is insufficient
+_TABLE, _FEW = 16385, 8  # size of a table of virtual costs; largest number of initial cuts at kinks
+_MOST_SOLVES, _MOST_PIECES = 100, 12  # limits on solves for a rent, and on intervals of quadrature
 
 
 class ExactCurve:
@@ -95,7 +92,7 @@ class ExactCurve:
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
             return np.full(seller.size, top)
-        level = curve(seller, np.full(seller.size, np.inf)).level  # usually the virtual cost there
+        level = curve(seller, np.full(seller.size, np.inf)).level  # usually psi at the last sale
 
         def above(z: Floats, level: Floats) -> Floats:
             return np.asarray(prior.ironed_virtual_cost(z)) - level
@@ -115,7 +112,7 @@ class ExactCurve:
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
         """Integrate the guarantees up to the last sale, with cuts at kinks of psi."""
         end = self.last_sale(prior, seller, reports)
-        if prior.is_step:  # constant on each piece
+        if prior.is_step:  # the guarantee is constant on each piece
             owner, low, high = cut(reports, end, prior.breakpoints)
             sold = self._sold(prior, seller[owner], 0.5 * (low + high))
             rents = np.bincount(owner, (high - low) * sold, seller.size).astype(float)
@@ -201,7 +198,7 @@ class _Cell(NamedTuple):
 
 
 class SolvedCurve:
-    """Curve of any market. It solves the market at each requested report, and stores the results.
+    """Curve of any market. The market is solved at each requested report; the results are stored.
 
     Rents are computed from optimal objectives ("envelope"), the highest report ("constant"), or
     guarantees ("quadrature").
@@ -225,7 +222,7 @@ class SolvedCurve:
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return rents and bounds on their errors. Rents of one seller use the same integral."""
+        """Return rents and bounds on their errors. A seller's rents are parts of one integral."""
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
             some = seller == i
@@ -339,7 +336,7 @@ class SolvedCurve:
         return values, errors
 
     def _cell(self, seller: int, z: Floats, y: Floats, a: int, b: int) -> _Cell:
-        """Integrate over a cell from objectives or guarantees, depending on the smaller error."""
+        """Integrate over a cell by objectives or guarantees, with the smaller error bound."""
         left, right = self._at(seller, float(y[a])), self._at(seller, float(y[b]))
         width, drop = float(z[b] - z[a]), max(0.0, left.sold - right.sold)
         doubt = width * self._doubt(left, float(y[a]))
@@ -357,7 +354,7 @@ class SolvedCurve:
 
 
 def _off_chord(z: Floats, y: Floats, a: int, b: int) -> Floats:
-    """Return the distances of reports from points on the chord with the same virtual costs."""
+    """Return differences between reports and the points of the chord with equal virtual costs."""
     return z[a : b + 1] - (z[a] + (z[b] - z[a]) / (y[b] - y[a]) * (y[a : b + 1] - y[a]))
 
 

@@ -28,7 +28,7 @@ __all__ += ["reports_of", "scales"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Target, largest relative error and smallest gap of payments without an exact curve.
+#: Target and limit of relative errors, and smallest gap, of payments without an exact curve.
 ACCURACY, _LARGEST_ERROR, _SMALLEST_GAP = 1e-4, 1e-2, 1e-9
 
 
@@ -38,9 +38,10 @@ class PaymentEstimate:
 
     Attributes
     ----------
-    amounts, errors, sellers : ndarray, shape (n,)
-        Payments in the currency of the sensitivities, bounds on their errors at given guarantees,
-        and positions of the sellers.
+    amounts, errors : ndarray, shape (n,)
+        Payments, and bounds on their errors for given guarantees, in the currency of the reports.
+    sellers : ndarray of int, shape (n,)
+        Positions of the paid sellers.
     method : str
         "exact" (the papers' problem), "constant" (purchases do not depend on reports), "envelope"
         (differences of optimal objectives) or "quadrature" (of u(eps)).
@@ -99,9 +100,12 @@ def payments(market: Market, allocation: Allocation) -> Floats:
 
     Raises
     ------
-    SellersError, AllocationError, NotSupportedError
-        If the sellers have no prior, the allocation is not certified to be the optimum of this
-        market, or truthful payments are not known to exist.
+    SellersError
+        If the sellers have no prior.
+    AllocationError
+        If the allocation is not certified to be the optimum of this market.
+    NotSupportedError
+        If truthful payments are not known to exist.
 
     Examples
     --------
@@ -164,8 +168,8 @@ def estimate_payments(
 
     Raises
     ------
-    SellersError, AllocationError, NotSupportedError, ParameterError
-        Under the conditions of :func:`payments`, or if ``sellers`` are not positions.
+    ParameterError
+        If ``sellers`` are not positions. Other errors are raised as by :func:`payments`.
 
     Examples
     --------
@@ -191,7 +195,7 @@ def estimate_payments(
     amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
-        # Errors of objectives are of the order of the gap, and errors of guarantees of its root.
+        # Errors of objectives have the order of the gap, and those of guarantees that of its root.
         if method == "quadrature":
             gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):
@@ -266,7 +270,7 @@ def _another(what: str) -> AllocationError:
 
 
 def scales(market: Market, allocation: Allocation) -> Floats:
-    """Return the scale of payment errors, the larger of the seller's and the average cost."""
+    """Return scales of payment errors: the larger of the seller's cost and the average cost."""
     lost, reports = np.asarray(market.privacy_cost(allocation.epsilon)), reports_of(market)
     costs = reports * lost
     # If all sellers who sell report zero, use the average report of all sellers.
@@ -279,7 +283,7 @@ def reports_of(market: Market) -> Floats:
     check_instance("market", market, Market)
     reports = market.sellers.sensitivities
     if reports is None:
-        m = market.sellers.virtual_costs.size  # raises an error for sellers in parts
+        m = market.sellers.virtual_costs.size  # raises an error for sellers in partitions
         raise SellersError(
             f"these {m} sellers have virtual costs only; payments depend on the reports and the "
             "prior; give Sellers(sensitivities=..., prior=...)"

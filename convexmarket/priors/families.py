@@ -78,7 +78,7 @@ class Uniform(Family):
 class Power(Family):
     """Power distribution F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
 
-    The exponent is positive. A larger exponent makes sensitive sellers more common.
+    The exponent is positive. A larger exponent increases the share of high sensitivities.
 
     Examples
     --------
@@ -130,9 +130,9 @@ class Beta(Family):
 
     def __init__(self, a: float, b: float, low: float = 0.0, high: float = 1.0) -> None:
         a, b, low, high = self._checked(a=a, b=b, low=low, high=high)
-        # For b >= 1, F is log-concave, so F/f is nondecreasing, because the density is log-concave
-        # (a >= 1) or decreasing (a <= 1). For b < 1, F/f decreases to 0 with slope -inf at the
-        # upper end.
+        # For b >= 1, the density is log-concave (a >= 1) or decreasing (a <= 1). So F is
+        # log-concave, and F/f is nondecreasing. For b < 1, F/f decreases to 0 with slope -inf at
+        # the upper end.
         self._frozen, self.is_regular = stats.beta(a, b, loc=low, scale=high - low), b >= 1
         self.virtual_cost_slope = 1 + 1 / a if b == 1 else None
 
@@ -247,7 +247,7 @@ class EmpiricalPrior(Prior):
         self._hull = isotonic_regression(self._raw, weights=self.counts).x
         self.support = float(self.values[0]), float(self.values[-1])
         mean = np.average(self.values, weights=self.counts)
-        self.mean = float(np.clip(mean, *self.support))  # the rounded mean can be outside
+        self.mean = float(np.clip(mean, *self.support))  # rounding can move the mean outside
         self.is_regular = bool(np.all(np.diff(self._raw) > 0))
 
     @property
@@ -278,7 +278,7 @@ class EmpiricalPrior(Prior):
         raise PriorError(f"{self!r} is discrete and has no density; use cdf, or a continuous prior")
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        # The quotients equal those in cdf, so that quantile(cdf(v)) is exactly v.
+        # These quotients are the values of cdf, so quantile(cdf(v)) is exactly v.
         return self.values[np.searchsorted(self._below / self.size, u, side="left")]
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:

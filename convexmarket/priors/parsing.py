@@ -1,4 +1,4 @@
-"""Create priors from text on a command line and from dictionaries in problem files."""
+"""Create priors from command-line arguments and from dictionaries in problem files."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def parse_prior(text: str) -> Prior:
     Parameters
     ----------
     text : str
-        Family, colon, and parameters in order. ``empirical:FILE.csv`` reads samples from the first
-        numeric column. ``mixture:`` precedes entries ``WEIGHT*PRIOR``, separated by semicolons.
+        Name of a family, a colon, and the parameters. For ``empirical:FILE.csv``, the first numeric
+        column is read. After ``mixture:``, semicolons separate the parts ``WEIGHT*PRIOR``.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     Exponential(0.05)
     """
     if not isinstance(described, Mapping) or "family" not in described:
-        raise PriorError(f"prior = {described!r} has no key 'family'; name one of {_EXAMPLES}")
+        raise PriorError(f"prior = {described!r} has no key 'family'; give one of {_EXAMPLES}")
     parameters = {name: value for name, value in described.items() if name != "family"}
     family = described["family"]
     if family == Mixture.family and isinstance(parameters.get("components"), list):
@@ -91,13 +91,13 @@ def _from_scipy_name(distribution: str, args: Any = (), kwds: Any = None) -> Pri
     if distribution in _SLOW or not isinstance(public, stats.rv_continuous):
         raise PriorError(
             f"distribution = {distribution!r} is not a continuous distribution of scipy.stats with "
-            "fast quantiles; use one such as 'gamma', or draws from it and the family 'empirical'"
+            "fast quantiles; use one such as 'gamma', or the family 'empirical' with draws from it"
         )
     return Prior.from_scipy(public(*args, **(kwds or {})))
 
 
 def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prior:
-    """Call ``build``, and raise a PriorError for parameters that it does not accept."""
+    """Call ``build``, and raise a PriorError if it does not accept the parameters."""
     try:
         return build(*values, **parameters)
     except PriorError:
@@ -110,7 +110,7 @@ def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prio
 
 def _family(name: object) -> type[Prior]:
     if str(name) not in _FAMILIES:
-        raise PriorError(f"prior family {name!r} is unknown; write one of {_EXAMPLES}")
+        raise PriorError(f"prior family {name!r} is unknown; give one of {_EXAMPLES}")
     return _FAMILIES[str(name)]
 
 

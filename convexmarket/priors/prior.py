@@ -1,4 +1,4 @@
-"""Base class of priors with ironing, and priors of frozen ``scipy.stats`` distributions."""
+"""Base class of priors, which irons virtual costs, and priors from ``scipy.stats``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TAIL, _SMALLEST_CELL = 1e-9, 1e-7
 class Prior(ABC):
     """Distribution of sensitivities c >= 0, known to the buyer and to the sellers.
 
-    Every parameter ``prior`` accepts a named family (:class:`Uniform`, :class:`Beta`, ...), an
+    Any parameter ``prior`` accepts a named family (:class:`Uniform`, :class:`Beta`, ...), an
     :class:`EmpiricalPrior`, or a frozen continuous ``scipy.stats`` distribution. For other
     distributions, derive a class from ``Prior``, set :attr:`support` to the interval [c_lo, c_hi]
     of possible sensitivities, and define :meth:`cdf` and :meth:`pdf`. c_hi can be infinite.
@@ -70,7 +70,7 @@ class Prior(ABC):
     virtual_cost_slope: float | None = None
     #: Whether the ironed psi is constant between breakpoints, as for a sample.
     is_step: ClassVar[bool] = False
-    #: Sensitivities inside the support where the density can jump. They are nodes of the ironing.
+    #: Sensitivities inside the support at which the density can jump. Ironing uses them as nodes.
     _jumps: FloatArray = np.empty(0)
 
     @staticmethod
@@ -132,7 +132,7 @@ class Prior(ABC):
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether psi is strictly increasing (A, Assumption III.1). Other priors are ironed."""
+        """Whether psi is strictly increasing (A, Assumption III.1). Otherwise, psi is ironed."""
         self._check_density()
         costs = self._virtual_cost(self._nodes)
         costs = costs[np.isfinite(costs)]
@@ -151,7 +151,7 @@ class Prior(ABC):
         """Compute psi on the support."""
         if (slope := self.virtual_cost_slope) is not None:
             return np.maximum(slope * c - (slope - 1) * self.support[0], c)
-        # Use logarithms, because F and f can underflow in the tails although their ratio does not.
+        # Use logarithms, because F and f can underflow in the tails even if their ratio does not.
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             log_cdf, log_pdf = self._logs(c)
             ratio = np.exp(log_cdf - log_pdf)
@@ -243,9 +243,9 @@ class Prior(ABC):
     def ironed_virtual_cost(self, c: ArrayLike) -> FloatArray:
         """Compute the ironed virtual cost, which is nondecreasing in ``c``.
 
-        The ironed psi is the slope of the convex hull of R(q) = q * F^-1(q), the best nondecreasing
-        cost for the buyer (Myerson, 1981, section 6; A, Lemma III.2). A regular prior is not
-        ironed. Other continuous priors are interpolated linearly between about 6000 nodes.
+        The ironed psi is the slope of the convex hull of R(q) = q * F^-1(q) (Myerson, 1981, section
+        6; A, Lemma III.2). For a regular prior, it equals psi. For any other continuous prior, it
+        is interpolated linearly between about 6000 nodes.
 
         Parameters
         ----------
@@ -262,9 +262,9 @@ class Prior(ABC):
     def check_reports(
         self, c: ArrayLike, name: Callable[[int], str] = "c[{}]".format, *, above: bool = False
     ) -> FloatArray:
-        """Check that reports are in the support, and return them. ``above`` permits larger reports.
+        """Convert reports to an array, and check that they are in the support.
 
-        The error message contains the name of the first invalid report, but no private report.
+        If ``above`` is true, larger reports are valid. Errors do not contain reported values.
 
         Raises
         ------
@@ -278,12 +278,12 @@ class Prior(ABC):
                 f"{int(outside.sum())} of {reports.size} sensitivities "
                 f"{'are NaN or below' if above else 'are not in'} the support [{low:g}, {high:g}] "
                 f"of {self!r}; the first is {name(int(np.argmax(outside)))}. "
-                "Correct the reports, or declare a prior that covers them"
+                "Correct the reports, or declare a prior whose support contains them"
             )
         return reports
 
     def contains(self, reports: FloatArray) -> bool:
-        """Check whether the prior is a sample in which each report occurs at least as often."""
+        """Check whether the prior is a sample that contains all reports, with repetitions."""
         return False
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
@@ -316,7 +316,7 @@ class Prior(ABC):
 class ScipyPrior(Prior):
     """Prior of a frozen continuous distribution, and base class of the named families.
 
-    ``_parameters`` is empty if the distribution has no name with numeric parameters.
+    ``_parameters`` is empty for a distribution that is not defined in ``scipy.stats``.
     """
 
     family = "scipy"
@@ -382,8 +382,8 @@ def _converted(frozen: Any) -> Prior:
     if tiny or np.ndim(low) or np.ndim(high) or not 0 <= low < high:
         raise PriorError(
             f"scipy.stats.{frozen.dist.name} has support [{low}, {high}], which must be one "
-            "interval of sensitivities >= 0; give each parameter one valid value, which is zero "
-            f"or beyond {SMALLEST:.0g}, or truncate or shift the distribution"
+            "interval of sensitivities >= 0; give each parameter one valid value, whose size is 0 "
+            f"or at least {SMALLEST:.0g}, or truncate or shift the distribution"
         )
     prior, name = ScipyPrior(), str(frozen.dist.name)
     prior._frozen, prior._parameters, prior.support = frozen, {}, (float(low), float(high))
@@ -409,7 +409,7 @@ def assigned(
         named = dict(enumerate(given))
         keys = list(named)
         if len(keys) != m:
-            raise SellersError(f"{len(keys)} priors for {m} sellers; give one for each, or one")
+            raise SellersError(f"{len(keys)} priors for {m} sellers; give one for each seller")
     else:
         return (as_prior(given, error=SellersError),), np.broadcast_to(np.intp(0), m)
     made = {name: as_prior(each, f"prior[{name!r}]", SellersError) for name, each in named.items()}

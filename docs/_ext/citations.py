@@ -1,4 +1,4 @@
-"""Replace the letters that stand for the cited papers by authors and year."""
+"""Replace the letters A, B, K and R, which denote papers, by authors and year."""
 
 from __future__ import annotations
 

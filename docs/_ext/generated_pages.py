@@ -34,7 +34,7 @@ MODULES = {
     "convexmarket.online": "Sellers who arrive one by one",
     "convexmarket.release": "Private predictions instead of a private model",
     "convexmarket.attacks": "Attacks on privacy guarantees",
-    "convexmarket.ledger": "Privacy losses that were sold and spent",
+    "convexmarket.ledger": "Records of the privacy losses that were sold and used",
     "convexmarket.data": "Tables, public preprocessing, and the included data sets",
     "convexmarket.partitions": "Sellers and rows in Dask partitions (requires the optional Dask)",
     "convexmarket.errors": "Exceptions and warnings",
@@ -50,7 +50,7 @@ def public(module: str) -> dict[str, Any]:
 
 
 def documented() -> dict[str, dict[str, Any]]:
-    """Return the public objects of each module, with each object in only one module."""
+    """Map each module to its public objects, and list each object only once."""
     pages: dict[str, dict[str, Any]] = {}
     seen = set[int]()
     for module in [*list(MODULES)[1:], *list(MODULES)[:1]]:
@@ -61,7 +61,7 @@ def documented() -> dict[str, dict[str, Any]]:
 
 
 def api_pages() -> dict[str, str]:
-    """Write a page for each module, with a table of its names."""
+    """Write a page for each module, with a table of its public names, and an index page."""
     pages = {}
     for module, members in documented().items():
         names = "\n".join(f"   {name}" for name in members)
@@ -98,7 +98,7 @@ def returned_by() -> dict[str, list[str]]:
 def name_sources(
     app: Sphinx, what: str, name: str, _object: object, _options: object, lines: list[str]
 ) -> None:
-    """List the functions that return a class in its docstring if the docstring has no example."""
+    """Add the functions that return a class to its docstring, if it has no example."""
     functions = app.returned_by.get(name.rpartition(".")[2], [])
     if what == "class" and functions and ".. rubric:: Examples" not in lines:
         lines += ["", f"Returned by {', '.join(functions)}.", ""]
@@ -130,7 +130,7 @@ def commands_page() -> str:
 
 
 def value_of(schema: dict[str, Any]) -> str:
-    """Describe the permitted values of a schema."""
+    """Describe the values that a schema permits, in Markdown."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[-1]
         return f"[{table_name(name)}](#{table_name(name).lower()})"
@@ -166,7 +166,7 @@ def table_of(schema: dict[str, Any]) -> str:
         required = key in schema.get("required", [])
         default = "required" if required else f"`{json.dumps(field.get('default'))}`"
         if len(default) > LONGEST_DEFAULT:
-            default = "as described there"
+            default = "see the linked table"
         meaning = field.get("description", "").replace("\n", " ")
         cells = (f"`{key}`", value_of(field), default, meaning)
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
@@ -180,7 +180,7 @@ def problems_page() -> str:
     parts = [
         "# Problem files",
         "A problem file is a TOML file. Its `kind` is one of the kinds below. "
-        "`convexmarket schema` prints this page as JSON Schema, for editors.",
+        "`convexmarket schema` prints the keys as a JSON Schema, which editors can use.",
     ]
     for name in [*files, *sorted(set(schema["$defs"]) - set(files), key=table_name)]:
         definition = schema["$defs"][name]
@@ -193,7 +193,7 @@ def problems_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-#: The question that each group of reports answers, by the beginnings of the reports' names.
+#: Question that each group of reports answers. The keys are beginnings of the reports' names.
 QUESTIONS = {
     "quickstart synthetic wdbc medical-market limits": "What does privacy cost a buyer?",
     "variants": "How do norms, costs, limits and priors change the market?",
@@ -206,7 +206,7 @@ QUESTIONS = {
 
 
 def finding(report: Path) -> str:
-    """Extract the finding of a report, which is its first sentence."""
+    """Extract the first sentence of a report, which states its finding."""
     text = report.read_text(encoding="utf-8")
     first = text.split("\n## ")[1] if "\n## Summary" in text else text
     match = re.search(r"^\*\*(.+)\*\*$", first, re.M) or re.search(r"^(At .+?\.)[ \n]", first, re.M)
@@ -215,7 +215,7 @@ def finding(report: Path) -> str:
 
 def gallery_page() -> str:
     """List the reports and their findings by question."""
-    parts = ["# Reports", "Each report has figures, tables and the command that repeats it."]
+    parts = ["# Reports", "Each report contains figures, tables and the command that produces it."]
     for beginnings, question in QUESTIONS.items():
         parts.append(f"## {question}")
         for folder in sorted((ROOT / "reports").iterdir()):
@@ -228,7 +228,7 @@ def gallery_page() -> str:
 
 
 def write_pages(_app: Sphinx) -> None:
-    """Write the generated pages that have changed, so that Sphinx only reads these pages."""
+    """Write the generated pages that have changed. Sphinx then reads only these pages."""
     GENERATED.mkdir(exist_ok=True)
     pages = {
         **api_pages(),
@@ -249,7 +249,7 @@ def write_pages(_app: Sphinx) -> None:
 def present(path: str) -> str:
     """Return a path in the repository, and warn if the path does not exist."""
     if not (ROOT / path).exists():
-        getLogger(__name__).warning("a link leads to %s, which does not exist", path)
+        getLogger(__name__).warning("%s, the target of a link, does not exist", path)
     return path
 
 

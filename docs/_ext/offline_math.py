@@ -1,4 +1,4 @@
-"""Convert formulas to MathML when the site is built, so that pages need no scripts or fonts."""
+"""Convert formulas to MathML during the build. The pages then require no scripts or fonts."""
 
 import re
 
@@ -15,7 +15,7 @@ def mathml(latex: str, display: str) -> str:
     """Convert a LaTeX formula to a MathML element."""
     try:
         written = convert(latex, display=display)
-        # Stretched bars need a partner in the same group. Norms with an index have no partner.
+        # A stretchy bar requires a second bar in its group. A norm with an index has no second bar.
         written = re.sub(r"<mo[^>]*>(&#x0*2016;|‖)", r'<mo stretchy="false">\1', written)
         # Add space around the name of a function, except before a bracket.
         written = re.sub(
@@ -27,21 +27,21 @@ def mathml(latex: str, display: str) -> str:
 
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
-    """Write an inline formula."""
-    joiner = "&#8288;"  # no line break before a comma
+    """Append an inline formula to the body of the page, as MathML."""
+    joiner = "&#8288;"  # a word joiner, which prevents a line break before a comma
     self.body.append(mathml(node.astext(), "inline") + joiner)
     raise nodes.SkipNode
 
 
 def visit_displayed(self: HTML5Translator, node: nodes.math_block) -> None:
-    """Write a displayed formula."""
+    """Append a displayed formula to the body of the page, as MathML."""
     latex = node.astext().replace("{aligned}", "{align*}")  # {aligned} gives one line
     self.body.append(f'<div class="math">{mathml(latex, "block")}</div>')
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the functions of this module as the renderer of formulas in HTML."""
+    """Register the functions of this module to render formulas in HTML."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_displayed, None))
     app.config["html_math_renderer"] = "mathml"
     return {"parallel_read_safe": True}

@@ -32,13 +32,13 @@ deal.offers.round(3)
 # of 0.051 is necessary for truthful reports. Without this surplus, a higher report would be
 # profitable.
 #
-# ``gap`` bounds the relative distance of the objective from the optimum. The gap is 0 up to
-# rounding errors, because the solver enumerates all stationary points:
+# ``gap`` bounds the relative difference between the objective and its optimal value. The gap is 0
+# up to rounding errors, because the solver enumerates all stationary points:
 deal.certificate["gap"]
 
 # %%
-# The audit solves the market again for many false reports of each seller. No false report is
-# profitable:
+# The audit solves the market again for many false reports of each seller. The largest gain from a
+# false report is 0, so no seller profits from misreporting:
 deal.audit().max_gain
 
 # %%

@@ -2,8 +2,8 @@
 Buy a classifier
 ================
 
-In this tutorial, 341 patients report their cost of privacy. The buyer spends a budget of 20 on a
-classifier of tumours.
+In this tutorial, 341 patients report their privacy costs. A buyer with a budget of 20 purchases
+privacy from these patients and trains a classifier of tumours.
 """
 
 import matplotlib.pyplot as plt

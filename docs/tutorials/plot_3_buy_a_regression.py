@@ -2,8 +2,8 @@
 Buy a regression
 ================
 
-In this tutorial, a model of treatment costs is learned from 1,000 people. Each person has an
-individual epsilon.
+In this tutorial, a model of treatment costs is learned from the rows of 1,000 people. Each person
+sells an individual epsilon.
 """
 
 import matplotlib.pyplot as plt
@@ -16,8 +16,8 @@ public = cm.PublicFeatures({"age": (18, 64), "bmi": (15, 55), "smoker": ["no", "
 
 # %%
 # The parameter ``target_range`` selects a regression. The regularization depends on public numbers
-# only: the epsilons bought, the numbers of rows and features, and the ranges. It does not depend on
-# the rows.
+# only: the epsilons bought, the numbers of rows and features, and the ranges. The regularization
+# does not depend on the rows.
 people = sold.assign(ask=prior.sample(len(sold), random_state=0))
 deal = cm.buy(
     people,

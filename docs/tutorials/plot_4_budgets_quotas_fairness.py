@@ -45,7 +45,7 @@ print([str(market.incentives) for market in markets.values()])
 
 # %%
 # A budget can replace gamma. If the budget is a CVXPY parameter, each allocation uses its current
-# value. A budget that is twenty times as large reduces the errors to a quarter:
+# value. If the budget increases by a factor of 20, spread and noise decrease to about a quarter:
 budget = cp.Parameter(nonneg=True, name="budget")
 market = cm.Market(sellers, cm.Spread() + 10 * cm.Noise(), [cm.Budget(budget)])
 budgets = [1, 2, 5, 10, 20]

@@ -14,7 +14,7 @@ import convexmarket as cm
 prior = cm.Uniform(1, 5)
 policy = cm.OnlinePolicy(prior, expected_sellers=2_000, mu=1, sigma=1, gamma=1)
 epsilon, payment = policy.quote(1.05)
-print(f"a report of 1.05 sells epsilon = {epsilon:.3f} for {payment:.3f}")
+print(f"a seller who reports 1.05 sells epsilon = {epsilon:.3f} for {payment:.3f}")
 
 # %%
 # A seller with a higher report sells less, and a seller with a report of 1.12 or more sells

@@ -3,7 +3,8 @@ Predictions instead of a model
 ==============================
 
 A linear model cannot separate two concentric circles, but a kernel model can. A kernel model
-contains the sellers' rows, so the model cannot be released. Its predictions can be released.
+contains the sellers' rows, so the model itself cannot be released. This tutorial releases noisy
+predictions of the model instead.
 """
 
 import matplotlib.pyplot as plt

@@ -27,17 +27,17 @@ for formulation, solver in (("primal", "CLARABEL"), ("dual", "CLARABEL"), ("proj
 pd.DataFrame(rows, columns=["formulation", "solver", "status", "error of the weights"])
 
 # %%
-# The certified search does not rely on the status that a solver returns, because the lower bound of
-# the search is valid for any solution, accurate or not.
+# The certified search does not rely on the status that a solver returns. The lower bound of the
+# search is valid even if the solutions are inaccurate:
 certified = cm.allocate(market, method="line_search", formulation="projection", solver="OSQP")
 print("bound <= exact optimum:", certified.lower_bound <= exact.objective)
 print("gap below 1e-6:", certified.gap < 1e-6)
 
 # %%
-# ``cm.compare_solvers`` measures solvers and formulations on random instances, with limits on time
-# and memory. It computes residuals to check whether each solution is correct. The primal
-# formulation is a cone program. OSQP only solves quadratic programs, so the outcome of OSQP for
-# this formulation is "unsupported":
+# ``cm.compare_solvers`` measures the time and the accuracy of solvers and formulations on random
+# instances, with limits on time and memory. Residuals show whether a solution is correct. The
+# primal formulation is a cone program. OSQP only solves quadratic programs, so the outcome of OSQP
+# for this formulation is "unsupported":
 runs = cm.compare_solvers(
     {"market": market},
     solvers=["exact", "CLARABEL", "OSQP"],

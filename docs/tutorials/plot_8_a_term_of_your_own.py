@@ -16,7 +16,7 @@ import convexmarket as cm
 
 @dataclass(frozen=True)
 class WorstImbalance(cm.Term):
-    """Largest distance between the weighted and the unweighted average of a feature."""
+    """Largest difference between the weighted and the unweighted average of a feature."""
 
     features: np.ndarray
 

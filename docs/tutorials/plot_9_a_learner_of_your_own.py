@@ -2,11 +2,12 @@ r"""
 A user-defined learner
 ======================
 
-A learner is any class with ``risk``, ``fit(X, y, *, epsilon, ...)`` and, after fitting,
-``guarantee_``. It does not need a base class. This example implements noisy gradient descent for a
-linear model or for a network with one hidden layer. In each step, the gradient of every row is
-clipped, weighted by the epsilon of the row and rounded to integers. Exact discrete Gaussian noise
-is added to the sum. docs/theory/noisy-descent.md bounds the privacy loss of each row.
+A learner is any class with the methods ``risk`` and ``fit(X, y, *, epsilon, ...)`` and, after
+fitting, the attribute ``guarantee_``. A base class is not required. This example implements noisy
+gradient descent for a linear model or for a network with one hidden layer. In each step, the
+gradient of every row is clipped, weighted by the epsilon of the row and rounded to integers. Exact
+discrete Gaussian noise is added to the sum. docs/theory/noisy-descent.md bounds the privacy loss of
+each row.
 """
 
 import matplotlib.pyplot as plt
@@ -56,7 +57,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         """Fit the model to rows with individual epsilons. Rows with epsilon 0 are not read."""
         epsilon = np.broadcast_to(np.asarray(epsilon, dtype=float), len(y))
         used = epsilon > 0
-        if np.isinf(epsilon).any():  # only use rows without a privacy limit, which need no noise
+        if np.isinf(epsilon).any():  # only use rows without a privacy limit; noise is not added
             used = np.isinf(epsilon)
         noisy = bool(np.isfinite(epsilon[used]).all())
         radii = self.radii(epsilon[used], self.size(np.shape(X)[1]), noisy)
@@ -69,7 +70,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
                 privacy.noise_assumption(random_state, any_noise=noisy),
                 f"the label set {tuple(self.classes)} is public",
                 "epsilon and all parameters were chosen without looking at the data",
-                "a row's computed gradient depends on no other row",
+                "the computed gradient of a row does not depend on other rows",
             ),
         )
         charge = privacy.reserve(
@@ -154,7 +155,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
 
 # %%
 # The audit fits the learner many times on neighbouring data sets and compares the published
-# numbers. These are all numbers in attributes with names that end in ``_``.
+# numbers, which are all numbers in attributes with names that end in ``_``:
 rng = np.random.default_rng(0)
 X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
 corners = ([[1.0], [1.0]], [-1, 1])  # corners of the domain of a row

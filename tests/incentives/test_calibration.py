@@ -90,9 +90,9 @@ ARGUMENTS = {
         ({"objective": 3}, "objective must be a sum of terms"),
         (
             {"objective": cm.Spread() + cm.Noise() + cm.Payments()},
-            "must have .* no payments, because their weight is computed",
+            "must contain .* but not payments, whose weight is computed",
         ),
-        ({"objective": cm.Spread()}, r"must have Noise\(\), which gives privacy a value"),
+        ({"objective": cm.Spread()}, r"must contain Noise\(\), without which privacy has no value"),
         ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),
         ({"random_state": None}, "random_state must be .*a seed.*, got None"),
         (

@@ -416,7 +416,7 @@ def test_parse_prior_accepts_a_mixture():
         (lambda: Exponential(0), "Exponential: mean = 0; give a finite number in .2e-308, inf"),
         (lambda: Beta(1, None), "Beta: b = None; give a finite number in .2e-308, 1e.08"),
         (lambda: Beta(1, 5e-324), "give a finite number in .2e-308"),  # scipy would end the process
-        (lambda: Prior.from_scipy(stats.beta(1, 5e-324)), "zero or beyond 2e-308"),
+        (lambda: Prior.from_scipy(stats.beta(1, 5e-324)), "0 or at least 2e-308"),
         (lambda: LogNormal(-1e4, 1), "log_mean = -10000.0; give a finite number in .-7e.02"),
         (lambda: EmpiricalPrior([]), "samples must not be empty.*got 0 samples"),
         (lambda: EmpiricalPrior([1], [0.5]), r"counts must be a whole number.*\[0.5\]"),
