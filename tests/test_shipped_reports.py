@@ -151,7 +151,7 @@ def test_no_chosen_candidate_is_at_the_end_of_its_grid(name):
 
 def test_the_headline_of_wdbc_includes_the_choice_of_lambda():
     report = read_report(REPORTS / "wdbc")
-    assert "Λ chosen within what was sold" in report.finding
+    assert "Λ chosen within the privacy sold" in report.finding
     lower = re.search(r"lower at (\d+)", report.finding)[1]
     assert f"at {lower} of 10 points" in (ROOT / "docs/statements.toml").read_text()
 
@@ -178,9 +178,9 @@ def test_the_headline_of_the_joint_methods_counts_the_best_of_each():
     finding = read_report(REPORTS / "joint-methods").finding
     summary = read_tables(REPORTS / "joint-methods")["summary"]
     outside = summary[summary.group.str.contains("outside|not in a")].groupby("name")
-    written = re.findall(r"(?:by |; )([^;]+?) on (\d+)", finding.partition("; the mean")[0])
-    assert {name: int(count) for name, count in written} == outside.best.sum().to_dict()
-    assert f"best of {outside.instances.sum().max()} objectives" in finding
+    written = re.findall(r"(\d+) times by “([^”]+)”", finding)
+    assert {name: int(count) for count, name in written} == outside.best.sum().to_dict()
+    assert f"On {outside.instances.sum().max()} instances outside" in finding
 
 
 @pytest.mark.parametrize("part", ["ridge-synthetic", "ridge-medical"])

@@ -1,7 +1,7 @@
 """Effects of single parameters on the joint problem (A, section X; B, appendix B).
 
-The papers do not state the numbers of rows and features, mu, sigma and Lambda. The experiments use
-100 rows of 5 features and Lambda = 0.01, unless they state other values.
+The papers state neither the numbers of rows and features nor mu, sigma and Lambda. The experiments
+use 100 rows of 5 features and Lambda = 0.01, unless they state other values.
 """
 
 import numpy as np
@@ -13,12 +13,12 @@ from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import falls, falls_then_rises, rises, stays, vanishes
 
 PRIOR = cm.Uniform(0.02, 0.10)
-ALONE = "The same, where weights and eta are chosen from prices alone"
+ALONE = "Without access to the rows, the variance of the weights vanishes with the variance of c"
 NARROW = ((0.057, 0.063), (0.059, 0.061), (0.0599, 0.0601))
 
 
 class Joint(Experiment):
-    """A sweep over values. A claim consists of the measure of a curve, a check and a text."""
+    """A sweep over the values of one parameter. A claim is a tuple (measure, check, text)."""
 
     values, draws, quick_draws, eta_fixed, source, stated, axis = (), 20, 1, False, "", (), ""
     m, noise, starts = 100, "expected", 3
@@ -35,7 +35,7 @@ class Joint(Experiment):
             yield text, holds, self.source, detail
 
     def ends(self, values):
-        """Return the points of the curves that the finding compares."""
+        """Return the indices of the two points that the finding compares."""
         return values.shape[1] - 1, 0
 
     def finding(self, frames):
@@ -43,18 +43,20 @@ class Joint(Experiment):
         a, b = self.ends(values)
         here, there = (f"{self.axis.replace('_', ' ')} = {x[k]:g}" for k in (a, b))
         gap = compare(values[:, a], values[:, b])
-        return gap.sentence(f"{self.words} at {here}", f"that at {there}")
+        return gap.sentence(f"{self.words} at {here}", f"the value at {there}")
 
     def pages(self, page, frames):
         pages(page, frames, self.axis)
 
 
 class Noise(Joint):
-    """The cost of noise, for equal weights and increasing amounts of purchased privacy.
+    """The training and test errors for equal weights and an increasing total privacy.
 
-    Source: A, section X, and B, appendix B, Figure 5: a_i = 1/m, which a cap of 1 enforces, and eta
-    = m eps for an average guarantee eps. Setting: 200 rows, average guarantees from 0.01 to 10.
-    Payments and spread have no effect. Varied: eta. Each draw uses one noise vector for every eta.
+    Source: A, section X, and B, appendix B, Figure 5. A cap of 1 enforces equal weights a_i = 1/m,
+    and eta = m eps for an average guarantee eps. Setting: 200 rows, average guarantees from 0.01 to
+    10. Payments and spread do not affect the result. Varied: eta. Each draw uses one noise vector
+        for every
+    eta.
     """
 
     axis, eta_fixed = "eta", True
@@ -62,16 +64,16 @@ class Noise(Joint):
     m, noise, starts = 200, "realised", 1
     source = "A, section X, and B, appendix B, Figure 5"
     stated = (
-        ("train_error", falls, "The training error falls as eta grows"),
-        ("test_error", falls, "The test error falls as eta grows"),
+        ("train_error", falls, "The training error decreases with eta"),
+        ("test_error", falls, "The test error decreases with eta"),
     )
     note = (
-        "In this experiment weights and eta are given and do not depend on the data. So a single "
-        "model has the guarantee of objective perturbation for its eta."
+        "In this experiment, the weights and eta are given and do not depend on the data. Each "
+        "model therefore has the guarantee of objective perturbation for its eta."
     )
 
     def declare(self, eta, ranks, _granted):
-        """Declare the market of one draw: equal weights at a given eta."""
+        """Declare the market of one draw, with equal weights at a given eta."""
         objective = 1.0 * cm.Spread() + 1.0 * cm.Noise() + 1.0 * cm.Payments()
         sellers = cm.Sellers(PRIOR.quantile(ranks), PRIOR)
         return cm.Market(sellers, objective, [cm.Cap(1), cm.EtaRange(eta, eta)])
@@ -81,24 +83,24 @@ class Spread(Joint):
     """The effect of mu, the weight of the spread, under given guarantees.
 
     Source: A, section X, Figure 4, and B, appendix B, Figure 3 (given guarantees: B, Eq. 3).
-    Setting: guarantees uniform on [0.1, 10], sigma = 1. Model, weights and eta are chosen with the
-    mean of the noise. The model is then trained again with noise. Varied: mu.
+    Setting: guarantees uniform on [0.1, 10], sigma = 1. The mean of the noise determines the
+    weights and eta, and the model is then trained with noise. Varied: mu.
     """
 
     axis = "mu"
     values, starts = (0.0001, 0.1, 1.0, 3.0, 10.0, 100.0, 1000.0), 2
     source = "A, section X, Figure 4, and B, appendix B, Figure 3"
     stated = (
-        ("train_error", falls_then_rises, "The training error falls as mu grows, then rises"),
-        ("test_error", falls_then_rises, "The test error falls as mu grows, then rises"),
-        ("empirical_loss", rises, "The empirical loss rises with mu"),
+        ("train_error", falls_then_rises, "The training error decreases and then increases in mu"),
+        ("test_error", falls_then_rises, "The test error decreases and then increases in mu"),
+        ("empirical_loss", rises, "The empirical loss increases with mu"),
     )
     note = (
-        "With a small mu the buyer uses the few rows that fit well. A larger mu distributes the "
-        "weights over more rows, which reduces the errors. Equal weights require a small eta, "
-        "because no weight may exceed the granted guarantee, and a small eta requires much noise. "
-        "The papers state that the errors increase slightly. The increase depends on the range of "
-        "mu."
+        "With a small mu, the buyer gives weight only to the few rows that the model fits well. A "
+        "larger mu distributes the weights over more rows and reduces the errors. Equal weights "
+        "require a small eta, because the guarantee of each row must not exceed the granted "
+        "guarantee. A small eta adds much noise. The papers state that the errors increase "
+        "slightly with mu. The size of this increase depends on the range of mu."
     )
 
     def declare(self, mu, ranks, granted):
@@ -120,22 +122,23 @@ class Variance(Joint):
     """The variance of the weights as a function of the variance of c.
 
     Source: B, appendix B, Figure 4: c uniform on [p, q], gamma = 1. Setting: a mean of 0.06, mu =
-    3, sigma = 100. With these values the number of sellers increases from few to many. Varied: the
-    prior. A seller has the same quantile in every prior.
+    3, sigma = 100. With these values, the number of purchases increases from 6 to 78. Varied: the
+    prior. Each seller has the same quantile in every prior.
     """
 
     axis = "variance_of_c"
     draws, values = 24, ((0.0, 0.12), (0.03, 0.09), (0.05, 0.07), *NARROW)
     source = "B, appendix B, Figure 4"
     stated = (
-        ("weight_variance", falls, "The variance of the weights falls as that of c falls"),
-        ("weight_variance", vanishes, "The variance of the weights vanishes with that of c"),
+        ("weight_variance", falls, "The variance of the weights decreases with the variance of c"),
+        ("weight_variance", vanishes, "The variance of the weights tends to 0 with that of c"),
         ("two_step_weight_variance", vanishes, ALONE),
     )
     note = (
-        "In the joint problem the weight of a row decreases with its loss and with its price (B, "
-        "Theorem 3.3). Rows differ in their losses for all prices, so equal sellers do not have "
-        "equal weights. If weights do not depend on the rows, equal sellers have equal weights."
+        "In the joint problem, the weight of a row decreases with its loss and with its price (B, "
+        "Theorem 3.3). The losses of the rows differ, so sellers with equal prices have different "
+        "weights. In a mechanism that ignores the rows, sellers with equal prices have equal "
+        "weights."
     )
 
     def declare(self, ends, ranks, _granted):
@@ -145,7 +148,7 @@ class Variance(Joint):
         return cm.Market(cm.Sellers(prior.quantile(ranks), prior), objective)
 
     def compute(self, quick=False):
-        """Solve the joint problem for every prior. x is the variance of 20,000 quantiles."""
+        """Solve the joint problem for every prior, with x as the variance of its quantiles."""
         levels = (np.arange(20_000) + 0.5) / 20_000
         variance = [float(np.var(cm.Uniform(*ends).quantile(levels))) for ends in self.values]
         low, high = zip(*self.values, strict=True)
@@ -161,29 +164,30 @@ class Variance(Joint):
             curve(frames, name)[:, -1] for name in ("weight_variance", "two_step_weight_variance")
         )
         return compare(*pair).sentence(
-            "The variance of the weights of all but equal sellers in the joint problem",
-            "the variance of the mechanism that ignores the rows",
+            "For almost equal prices, the variance of the weights in the joint problem",
+            "the variance in the mechanism that ignores the rows",
         )
 
 
 class Published(Joint):
-    """The joint problem as published, whose answer is the end of the line search.
+    """The published joint problem, for which the line search returns the end of its range.
 
     Source: A, Algorithm 4, and B, section 4.2, which search eta = m eps over a grid of eps in
-    [0, L]. Setting: c uniform on [0.02, 0.10], mu = 3, sigma = 100, gamma = 1. With these values
-    the mechanism without access to the data has an eta inside every range. Varied: the lower end of
-    the range, with a fixed upper end of 1000. The best point of the range is computed. The best
-    point of a grid cannot have a smaller objective.
+    [0, L]. Setting: c uniform on [0.02, 0.10], mu = 3, sigma = 100, gamma = 1. With these values,
+    the mechanism without access to the data chooses an eta inside every range. Varied: the lower
+    end of the range, with a fixed upper end of 1000. The experiment computes the best point of the
+    range. No grid contains a better point.
     """
 
     axis = "lower_end"
     values, draws, noise = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 40, "realised"
-    measure, words = "eta", "The mean eta that the joint problem buys"
+    measure, words = "eta", "The mean eta of the joint problem"
     note = (
-        "The published objective has no minimum over eta. In the direction opposite to the noise "
-        "vector, it decreases faster than sigma/eta increases. So the answer is the smallest eta "
-        "of the range, with a large multiple of the noise vector as model. Without a range the "
-        'package raises an error. With noise="expected" or noise="worst-case" an answer exists.'
+        "The published objective has no minimum over eta. As eta tends to zero, it decreases "
+        "faster in the direction opposite to the noise vector than sigma/eta increases. The line "
+        "search therefore returns the smallest eta of the range, and the model is a large multiple "
+        "of the negative noise vector. Without a range, the package raises an error. A minimum "
+        'exists with noise="expected" or noise="worst-case".'
     )
 
     def declare(self, low, ranks, _granted):
@@ -194,25 +198,27 @@ class Published(Joint):
 
     def claims(self, frames):
         holds, detail = stays(curve(frames, "eta"))
-        text = "A line search over a range of eta returns the eta to buy, whatever its lower end"
+        text = "A line search over a range of eta returns the same eta for every lower end"
         yield text, holds, "A, Algorithm 4, and B, section 4.2", detail
         decided = frames["points"].eta_decided / frames["points"].solved
-        text = "Where the lower end is below 10 it is the answer in every draw"
+        text = "If the lower end is below 10, the line search returns it in every draw"
         holds = bool((decided[frames["points"].x < 10] == 1).all())
-        source = "the objective falls like -2||b||^2/(Lambda eta^2) along w = -2b/(Lambda eta)"
+        source = "the objective decreases like -2||b||^2/(Lambda eta^2) along w = -2b/(Lambda eta)"
         yield text, holds, source, ", ".join(f"{share:.0%}" for share in decided)
 
     def finding(self, frames):
         points = frames["points"]
         share = f"{points.eta_decided.sum()} of {points.solved.sum()}"
-        return f"The end of the range determines {share} answers. {super().finding(frames)}"
+        text = f"The line search returns an end of its range in {share} solutions."
+        return f"{text} {super().finding(frames)}"
 
 
 class Parameters(Together):
-    """All experiments on the joint problem.
+    """The experiments on single parameters of the joint problem.
 
-    Question: model, weights and total privacy are chosen together. How do the range of eta, the
-    noise, the weight of the spread and the differences between sellers affect the purchase?
+    Question: the joint problem chooses the model, the weights and the total privacy. How do the
+    range of eta, the noise, the weight of the spread and the differences between sellers affect
+    this choice?
     """
 
     title = "Effects of the parameters of the joint problem"

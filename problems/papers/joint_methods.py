@@ -1,8 +1,8 @@
-"""Ways to solve the joint problem.
+"""A comparison of methods that solve the joint problem.
 
-Question: model, weights and total privacy are chosen together. For each eta this problem is convex
-only if spread and regularization are sufficiently large. Which method finds the best point, and how
-fast, inside and outside this region?
+Question: the joint problem chooses the model, the weights and the total privacy. For a fixed eta,
+it is convex if the weight of the spread and the regularization are sufficiently large. Which method
+finds the best point inside and outside this convex region, and how fast?
 
 Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. Methods: alternating
 minimisation (with exact steps or a conic solver), the exponential change of variables, CVXPY's
@@ -26,7 +26,7 @@ from problems.papers.methods.joint_gradient import Terms, descend, projected_gra
 from problems.papers.methods.joint_nonlinear import solve_nonlinear
 
 PRIOR = cm.Uniform(np.exp(-4), 5 * np.exp(-4))
-#: Relative excess below which a method found the best point, methods agree, and descents coincide.
+#: Relative tolerances for the best point, for equal objectives and for equal ends of descents.
 BEST, AGREE, SAME = 1e-6, 1e-5, 1e-6
 RESTARTS = 5
 INSIDE = ["alternating", "alternating, CLARABEL", "exponential", "nlp"]
@@ -34,7 +34,7 @@ INSIDE += ["projected gradient, fine grid"]
 OUTSIDE = ["alternating", "alternating, CLARABEL", "exponential, 3 starts", "nlp"]
 OUTSIDE += ["projected gradient"]
 WDBC = ["alternating", "alternating, 5 starts", "projected gradient"]
-#: Group: number of instances, first data seed (None: wdbc), terms, Lambda, ratio, methods.
+#: Number of instances, first data seed (None: wdbc), terms, Lambda, ratio and methods of a group.
 GROUPS = {
     "inside, squared spread": (25, 100, Terms(10.0, 10.0, 0.1, squared=True), None, 0.5, INSIDE),
     "inside, norm": (25, 200, Terms(1.0, 10.0, 0.1, cap=2.0), None, 0.5, INSIDE),
@@ -55,7 +55,7 @@ OPTIONS["alternating, CLARABEL"]["tol"] = 1e-9
 
 
 def random(purpose, group, number, *more):
-    """Create a generator for a branch: 0 sizes, 1 sensitivities, 2 starts, 3 restarts."""
+    """Create a generator for sizes (0), sensitivities (1), starts (2) or restarts (3)."""
     key = (purpose, list(GROUPS).index(group), number, *more)
     return np.random.default_rng(np.random.SeedSequence(0, spawn_key=key))
 
@@ -81,7 +81,7 @@ def instance(group, number):
 
 
 def described(group, joint):
-    """Return the size of an instance, its Lambda and its conditions of convexity."""
+    """Return the size, Lambda and the convexity conditions of an instance."""
     terms, (m, n) = GROUPS[group][2], joint.X.shape
     ratio, threshold = cm.joint.convexity_ratio(joint), cm.joint.convexity_threshold(joint.X)
     row = {"n_sellers": m, "n_features": n, "spread": "squared" if terms.squared else "norm"}
@@ -96,7 +96,7 @@ def described(group, joint):
 
 
 def attempt(group, number, name):
-    """Run one method on one instance. Every method draws the same starts."""
+    """Run one method on one instance. All methods use the same starting points."""
     joint, terms, rng = instance(group, number), GROUPS[group][2], random(2, group, number)
     began, starts = time.perf_counter(), [np.nan]
     try:
@@ -116,7 +116,7 @@ def attempt(group, number, name):
 
 
 def _nonlinear(joint, terms, rng):
-    """Return the best result of three starts: the zero model, the class means, a random model."""
+    """Return the best result from the zero model, the class means and a random model."""
     slope = joint.X.T @ joint.y / (2 * len(joint.y)) / joint.regularization
     drawn = np.linalg.norm(slope) * rng.normal(size=slope.size) / np.sqrt(slope.size)
     ends = []
@@ -130,7 +130,7 @@ def _nonlinear(joint, terms, rng):
 
 
 def study(group, number, quick=False):
-    """Run every method on one instance, and descents from random models at the best eta."""
+    """Run every method on one instance, and start descents from random models at the best eta."""
     joint, labels = instance(group, number), {"group": group, "instance": number}
     runs = []
     for name in GROUPS[group][5]:
@@ -171,7 +171,7 @@ def compute(quick=False):
 
 
 def ranges(frames):
-    """Compute the relative range of the results of random descents for each instance."""
+    """Compute the relative range of the objectives of the random descents for each instance."""
     ends = frames["descents"].groupby(["group", "instance"], sort=False).objective
     spread = ((ends.max() - ends.min()) / ends.min().abs()).rename("range").reset_index()
     return frames["instances"].merge(spread, on=["group", "instance"])
@@ -183,51 +183,51 @@ def claims(frames):
     runs = solved.merge(frames["instances"], on=["group", "instance"])
     inside, spread = runs[runs.inside], ranges(frames)
     largest = inside.groupby("name", sort=False).excess.max()
-    text = f"Where the problem is convex for each eta all methods agree to {AGREE:g}"
+    text = f"If the problem is convex for each eta, all objectives agree to {AGREE:g}"
     detail = "; ".join(f"{name} {value:.1e}" for name, value in largest.items())
     yield text, largest <= AGREE, "our design", detail
     same = spread.range <= SAME
-    text = "For a fixed eta descents from different models end at the same point"
+    text = "For a fixed eta, descents from different models end at the same point"
     source = "A, after Theorem VIII.1; B, after Theorem 4.1"
     detail = (
-        f"{same[spread.inside].sum()} of {spread.inside.sum()} instances inside "
-        f"the convex region, {same[~spread.inside].sum()} of {(~spread.inside).sum()} outside"
+        f"{same[spread.inside].sum()} of {spread.inside.sum()} instances inside the convex region "
+        f"and {same[~spread.inside].sum()} of {(~spread.inside).sum()} outside this region"
     )
     yield text, same.to_numpy(), source, detail
     squared = frames["instances"].query("spread == 'squared'")
     needed = (squared.paper_needs / squared.sigma_max_squared).median()
-    text = "2*Lambda*mu > m is sufficient for convexity, and smaller Lambda and mu would do"
+    text = "2*Lambda*mu > m is sufficient but not necessary for convexity"
     holds = bool(squared.inside.sum() > squared.paper_certifies.sum())
     detail = (
-        f"of {len(squared)} instances it certifies {squared.paper_certifies.sum()}, and "
-        f"2*Lambda*mu > sigma_max(X)^2 {squared.inside.sum()}; Lambda may be {needed:.2g} times "
-        "smaller in the median"
+        f"it certifies {squared.paper_certifies.sum()} of {len(squared)} instances, and "
+        f"2*Lambda*mu > sigma_max(X)^2 certifies {squared.inside.sum()}; in the median, Lambda can "
+        f"be {needed:.2g} times smaller"
     )
     yield text, holds, "A, after Theorem VIII.1", detail
     convex = runs[(runs.method == "exponential") & runs.exponential_convex]
     reached = convex.excess + convex.starts_range <= AGREE
-    text = "In z = log(a) descent reaches the minimum for Lambda > lambda_conv"
+    text = "A descent in z = log(a) reaches the minimum for Lambda > lambda_conv"
     detail = (
-        f"on {reached.sum()} of {len(convex)} instances, and on "
-        f"{reached[~convex.inside].sum()} of the {(~convex.inside).sum()} that are not convex in a"
+        f"on {reached.sum()} of {len(convex)} instances, and on {reached[~convex.inside].sum()} "
+        f"of the {(~convex.inside).sum()} instances that are not convex in a"
     )
     yield text, reached.to_numpy(), "B, Theorem 4.1", detail
 
 
 def finding(frames):
-    """Compare objectives, not times, with alternating minimisation."""
+    """Compare the objectives of all methods with those of alternating minimisation."""
     solved = frames["runs"].query("status == 'solved' and group != 'breast cancer'")
     runs = solved.merge(frames["instances"], on=["group", "instance"]).query("not inside")
     excess = runs.pivot_table(index=["group", "instance"], columns="name", values="excess")
     others = excess.columns.drop("alternating")
     gaps = [compare(*excess[[each, "alternating"]].dropna().T.to_numpy()) for each in others]
     nearest = int(np.argmin([gap.estimate for gap in gaps]))
-    words = f"the mean excess of {others[nearest]}", "that of alternating"
+    words = f"The mean excess of “{others[nearest]}”", "the mean excess of “alternating”"
     best = (excess <= BEST).sum().sort_values(ascending=False)
     return (
-        f"Outside the convex region the best of {len(excess)} objectives is reached by "
-        + "; ".join(f"{name} on {count}" for name, count in best.items())
-        + f"; {gaps[nearest].sentence(*words)}"
+        f"On {len(excess)} instances outside the convex region, the best objective is found "
+        + ", ".join(f"{count} times by “{name}”" for name, count in best.items())
+        + f". {gaps[nearest].sentence(*words)}"
     )
 
 
@@ -235,22 +235,23 @@ def report(frames):
     """Write the report of the comparison."""
     runs = frames["runs"]
     finds = (runs.assign(best=runs.excess <= BEST).groupby("name", sort=False).best).mean()
-    page = begin("Ways to solve the joint problem", __doc__, finding(frames), claims(frames))
+    page = begin("Methods for the joint problem", __doc__, finding(frames), claims(frames))
     summary = runs.groupby(["group", "name"], sort=False).agg(
         instances=("instance", "count"),
         best=("excess", lambda values: (values <= BEST).sum()),
         largest_excess=("excess", "max"),
         median_seconds=("seconds", "median"),
     )
-    page.add(summary.reset_index(), caption="Methods by group.", name="summary")
+    page.add(summary.reset_index(), caption="Results of each method by group.", name="summary")
     shares = finds.mul(100).rename("share").reset_index()
     figure = bars(shares, "share", "name", xlabel=f"Instances within {BEST:g} of the best (%)")
-    page.add(figure, caption="Frequency with which each method found the best point.")
+    page.add(figure, caption="Share of instances on which each method found the best point.")
     page.add(
-        "Projected gradient descent uses a grid of eta, but the best eta is between its points. "
-        "In z the objective is convex for Lambda above lambda_conv, but the set on which the "
-        "weights sum to one is not convex, so several local minima may exist. Times are for these "
-        "implementations at their tolerances on one machine. None of these answers is private."
+        "Projected gradient descent uses a grid of eta, and the best eta lies between two grid "
+        "points. As a function of z, the objective is convex for Lambda above lambda_conv. The "
+        "set of z for which the weights sum to one is not convex, so several local minima can "
+        "exist. The times apply to these implementations and tolerances on one machine. The "
+        "solutions have no privacy guarantee."
     )
     for name in ("instances", "runs", "descents"):
         page.add(frames[name], caption=name.capitalize(), name=name, appendix=True)

@@ -1,16 +1,17 @@
-"""The joint problem compared with two steps on breast cancer records.
+"""A comparison of the joint problem with the two-step mechanism on breast-cancer records.
 
-Question: a buyer needs a classifier of tumours and pays patients for their privacy loss. Is the
-joint choice of model, weights and total privacy, which uses the records, better than the two-step
-mechanism, which uses only reports, and the naive model?
+Question: a buyer needs a classifier of tumours and pays patients for their privacy loss. The joint
+problem uses the records to choose the model, the weights and the total privacy. The two-step
+mechanism uses only the reports. Is the joint problem better than the two-step mechanism and the
+naive model?
 
 Source: Fig. 2 of A and B with the joint objective of B, Eq. (10). In the papers, the noise is drawn
-first and is part of the choice, which has no minimum. Here the purchase is planned with the mean of
-the noise, and the released model is trained with noise. The candidates were fixed before this run.
+before the choice and is part of the objective, which has no minimum. Here the purchase depends on
+the mean of the noise, and the released model has noise. All candidates were fixed in advance.
 
 Varied: gamma, and whether sensitivities are correlated with the mean radius. For every gamma, each
-model has several candidates (mu, sigma, Lambda), or (eta, Lambda). The choice minimises the error
-on public validation rows plus payments, with 15 common noise draws for all candidates.
+model has several candidates (mu, sigma, Lambda) or (eta, Lambda). The selected candidate minimises
+the error on public validation rows plus gamma times payments, with the same 15 noise draws.
 """
 
 from itertools import product
@@ -35,7 +36,7 @@ KEY = ["scenario", "model", "gamma"]
 
 
 def stream(*key):
-    """Return the seed of a branch: 0 for sensitivities, 1 for noise, 2 for starting points."""
+    """Return the seed of the sensitivities (0), the noise (1) or the starting points (2)."""
     return np.random.SeedSequence(0, spawn_key=key)
 
 
@@ -48,7 +49,7 @@ def buy(market, rows, model, regularization):
 
 
 def errors(rows, epsilon, regularization):
-    """Return the validation and test errors of each noise draw, or NaN if the model is refused.
+    """Return the validation and test errors of each noise draw, or NaN if the training fails.
 
     As in Algorithm 1, the purchased privacy determines the noise of all three models.
     """
@@ -91,7 +92,7 @@ def compute(quick=False):
             candidates.append(row)
             result.append((market, bought, paid, test))
     candidates = pd.DataFrame(candidates)
-    # Ties go to the largest Lambda, and then to the first.
+    # Among ties, select the largest Lambda, and then the first candidate.
     keys = ["validation_overall", "regularization"]
     order = candidates.sort_values(keys, ascending=[True, False])
     chosen = order.groupby(KEY, sort=False).head(1).sort_index()
@@ -105,7 +106,7 @@ def compute(quick=False):
 
 
 def _described(rows, row, market, bought, paid, test):
-    """Return a row of the curve for a choice, with its noise draws and its sellers."""
+    """Return the row of the curve, the noise draws and the sellers of a selected candidate."""
     joint = cm.JointMarket(market, rows.X_train, rows.y_train, regularization=row.regularization)
     guarantee, model = np.nan, getattr(bought, "model", None)
     if row.model == "two-step":
@@ -147,7 +148,7 @@ def claims(frames):
         overall[scenario] = error + gamma * paid
         up, words = rises(error)
         down = bool((np.diff(paid[0]) <= 0).all() and paid[0, -1] < paid[0, 0])
-        text = f"As gamma rises the test error rises and payments fall, {scenario}"
+        text = f"As gamma increases, errors increase and payments decrease, {scenario} reports"
         detail = f"test error {words}; payments {paid[0, 0]:.3g} to {paid[0, -1]:.3g}"
         yield text, [*up, down], "A and B, Fig. 2a", detail
         pairs = zip(overall[scenario].T, (naive + gamma * cost).T, strict=True)
@@ -156,12 +157,12 @@ def claims(frames):
         text = f"The overall error is below that of the naive model, {scenario} sensitivities"
         holds = gaps.map(lambda gap: gap.verdict == "lower").astype(bool)
         detail = f"At gamma = {worst:g}: " + gaps[worst].sentence(
-            "that of the joint model", "that of the naive model"
+            "the overall error of the joint model", "that of the naive model"
         )
         yield text, holds, "A and B, Fig. 2b", detail
     means = {name: values.mean(axis=0) for name, values in overall.items()}
     off = pd.Series(np.abs(means["correlated"] / means["independent"] - 1), gamma)
-    text = "With sensitivities correlated with the data the overall error differs by at most 10%"
+    text = "Correlation of sensitivities and data changes the overall error by at most 10%"
     detail = f"Largest difference {off.max():.0%}."
     yield text, off <= 0.10, "B, section 5", detail
 
@@ -174,28 +175,28 @@ def report(frames):
     means = wide.groupby(level="draw").mean()
     finding = " ".join(
         compare(means.joint, means[other]).sentence(
-            "The overall error of the joint model", f"that of the {other} model"
+            "The overall error of the joint model", f"the overall error of the {other} model"
         )
         for other in MODELS[1:]
     )
-    title = "Breast-cancer records: the joint problem against two steps"
+    title = "Breast-cancer records: the joint problem and the two-step mechanism"
     page = begin(title, __doc__, finding, claims(frames))
     half = 2.145 * curve.error_std / np.sqrt(DRAWS)
     for name, words in {"overall_mean": "overall error", "error_mean": "error"}.items():
         shown = curve.assign(low=curve[name] - half, high=curve[name] + half)
         ends = {"low": "low", "high": "high", "panels": "scenario", "log": "x"}
         figure = lines(shown, "gamma", name, hue="model", ylabel=words, **ends)
-        page.add(figure, caption=f"{words.capitalize()}; 95% intervals.")
+        page.add(figure, caption=f"{words.capitalize()} with 95% intervals.")
     figure = lines(curve, "gamma", "payments", hue="model", panels="scenario", log="xy")
     page.add(figure, caption="Expected payments.")
-    page.add(curve, caption="Parameters chosen on validation rows.", name="curve", appendix=True)
+    page.add(curve, caption="Parameters by validation error.", name="curve", appendix=True)
     page.add(
-        "The set of candidates is more important than the model. If the candidates include a "
-        "small mu, the joint problem buys from a few patients, and its results are close to "
-        "those of the naive model, its limit. Payments of all three models are expected "
-        "payments, psi'eps, because Eq. (8) requires the global optimum at every report. "
-        "Parameters were chosen on public rows with models trained on the sellers' rows, which "
-        f"the two-step guarantees do not cover. {WARNING}"
+        "The set of candidates affects the results more than the choice of the model. If the "
+        "candidates include a small mu, the joint problem buys from a few patients, and its "
+        "results are close to the results of the naive model. The payments of all three models "
+        "are expected payments, psi'eps, because Eq. (8) requires the global optimum at every "
+        "report. The selection of parameters compares models that are trained on the sellers' "
+        f"rows. The guarantees of the two-step mechanism do not cover this selection. {WARNING}"
     )
     for name in ("candidates", "draws", "sellers"):
         page.add(frames[name], caption=name.capitalize(), name=name, appendix=True)

@@ -17,7 +17,7 @@ GAMMA, PROMISE = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1], [0.1, 0.2, 0.5, 1, 2, 
 CRITERIA = ["error", "expected_payments", "epsilon_max"]
 KEYS = ["objective.payments.weight", "constraints.max_epsilon"]
 CAP, LIMIT = "cap on weights", "largest guarantee"
-LARGER = "A, Eq. (11): a larger bound leaves a larger feasible set"
+LARGER = "A, Eq. (11): a larger bound gives a larger feasible set"
 FALLING = ("expected_payments", KEYS[0], 1e-6, "A, section VI (the trade-off of Fig. 2a)")
 
 
@@ -29,7 +29,7 @@ def efficient(values):
 
 
 def distinct(points):
-    """Return the distinct efficient points. Promises that do not bind have the same point."""
+    """Return the distinct efficient points. All promises that do not bind give the same point."""
     return points[points.efficient & ~points[CRITERIA].round(9).duplicated()]
 
 
@@ -51,17 +51,17 @@ def solve(seed, gamma, promise):
 class Promise(Experiment):
     """Error, payments and the largest epsilon as functions of a promised epsilon.
 
-    A, section III, with a bound on every epsilon. Varied: gamma and the promise, for the same 200
-    sellers. The error of a point is its objective without payments. No model is trained.
+    Source: A, section III, with an upper bound on every epsilon. Varied: gamma and the promise, for
+    the same 200 sellers. The error is the objective without payments, and no model is trained.
     """
 
     note = (
-        "All points are for one draw of sellers. Efficiency is relative to the computed points, "
-        "and better points may exist between them."
+        "All points use the same draw of sellers. A point is efficient if no computed point is "
+        "better. Better points may exist between the computed points."
     )
 
     def compute(self, quick=False):
-        """Solve the market for every gamma and promise, and at the ends for more draws."""
+        """Solve all markets for one draw, and the two extreme promises for more draws."""
         grid = product([1], GAMMA[::3] if quick else GAMMA, PROMISE)
         points = pd.DataFrame([solve(*each) for each in grid]).drop(columns="seed")
         ends = product(range(1, 3 if quick else 21), GAMMA[:1], PROMISE[:: len(PROMISE) - 1])
@@ -70,16 +70,16 @@ class Promise(Experiment):
         return {"points": points, "draws": draws}
 
     def claims(self, frames):
-        """Check monotonicity along the grid, in the promise and in gamma."""
+        """Check that the objective and the payments are monotone along the grid."""
         for text, measure, along, slack, source in (
-            ("A looser promise never costs more", "objective", KEYS[1], 1e-9, LARGER),
-            ("Payments fall as money weighs more, whatever was promised", *FALLING),
+            ("The objective never increases with the promise", "objective", KEYS[1], 1e-9, LARGER),
+            ("For every promise, payments decrease with gamma", *FALLING),
         ):
             points = frames["points"].sort_values(along)
             other = KEYS[0] if along == KEYS[1] else KEYS[1]
             rise = points.groupby(other)[measure].apply(lambda values: values.diff().max())
             holds = bool((rise <= slack * points[measure].abs().max()).all())
-            yield text, holds, source, f"largest rise of the {measure}: {rise.max():.2g}"
+            yield text, holds, source, f"largest increase of the {measure}: {rise.max():.2g}"
 
     def finding(self, frames):
         points, (gamma, promise) = frames["points"], KEYS
@@ -88,22 +88,22 @@ class Promise(Experiment):
         unlike = len(points[CRITERIA].round(9).drop_duplicates())
         ends = f"95 % interval {np.exp(gap.low):.3g} to {np.exp(gap.high):.3g}, n = {gap.n_pairs}"
         return (
-            f"A largest epsilon of {strict:g} instead of {loose:g} multiplies the error by "
-            f"{np.exp(gap.estimate):.3g} at gamma = {points[gamma].min():g} ({ends}); "
-            f"{len(distinct(points))} of the {unlike} distinct points of {len(points)} markets are "
-            "efficient."
+            f"At gamma = {points[gamma].min():g}, a largest epsilon of {strict:g} instead of "
+            f"{loose:g} multiplies the error by {np.exp(gap.estimate):.3g} ({ends}). The "
+            f"{len(points)} markets have {unlike} distinct points, of which "
+            f"{len(distinct(points))} are efficient."
         )
 
     def pages(self, page, frames):
         points, promise = frames["points"], KEYS[1]
         figure = lines(points, "expected_payments", "error", hue=promise, log="xy")
-        page.add(figure, caption="Error over payments, with one curve for each promised epsilon.")
+        page.add(figure, caption="Error and payments, with one curve for each promised epsilon.")
         figure = lines(points, "epsilon_max", "error", hue=KEYS[0], log="xy")
-        page.add(figure, caption="Error over the largest epsilon, with one curve for each gamma.")
+        page.add(figure, caption="Error and largest epsilon, with one curve for each gamma.")
         frontier = distinct(points)[[*KEYS, *CRITERIA, "n_bought", "eta"]]
         page.add(frontier, caption="The distinct efficient points.", name="frontier")
-        page.add(points, caption="Every market with its certificate.", name="points")
-        page.add(frames["draws"], caption="Draws of sellers.", name="draws", appendix=True)
+        page.add(points, caption="Results and certificates of all markets.", name="points")
+        page.add(frames["draws"], caption="Errors of every draw.", name="draws", appendix=True)
 
 
 class Variants(Experiment):
@@ -115,7 +115,7 @@ class Variants(Experiment):
         return problem.perform(progress=False).tables
 
     def change(self, frames):
-        """Compute the increase of the objective by a cap instead of a limit with equal epsilon."""
+        """Compute the relative change of the objective from a limit to a cap at equal epsilon."""
         runs = frames["runs"][frames["runs"].status == "solved"].sort_values("epsilon_max")
         base, other = (runs[runs.market == name] for name in (LIMIT, CAP))
         base = base.drop_duplicates("epsilon_max")
@@ -126,26 +126,26 @@ class Variants(Experiment):
         runs, audits = frames["runs"], frames["audits"].dropna(subset=["max_gain"])
         gain = f"The largest gain is {audits.max_gain.max():.1e}."
         honest = audits.set_index("market").incentive_compatible.astype(bool)
-        yield "No seller gains from any misreport", honest, "A, Theorem III.3", gain
+        yield "No seller gains from a misreport", honest, "A, Theorem III.3", gain
         free, within = (runs[runs.market == name] for name in ("no limits", LIMIT))
         holds = bool((within.epsilon_max <= within.value * (1 + 1e-9)).all())
-        detail = f"without limits the largest is {free.epsilon_max.max():.3g}"
+        detail = f"without limits, the largest guarantee is {free.epsilon_max.max():.3g}"
         yield "No guarantee exceeds the limit", holds, "our design", detail
 
     def finding(self, frames):
         change = self.change(frames)
         return (
-            "At equal largest epsilon, a cap on weights changes the objective by "
+            "At an equal largest epsilon, a cap on weights changes the objective by "
             f"{change.min():+.1%} to {change.max():+.1%} relative to a limit on guarantees "
-            f"({len(change)} points, with an interpolated curve of limits)."
+            f"({len(change)} points; the curve of the limits is interpolated)."
         )
 
     def pages(self, page, frames):
         runs = frames["runs"][frames["runs"].status == "solved"]
         figure = lines(runs, "expected_payments", "error", hue="market", log="x")
-        page.add(figure, caption="Error over expected payments, with one point for each value.")
+        page.add(figure, caption="Error and expected payments, with one point for each value.")
         figure = lines(runs, "epsilon_max", "objective", hue="market", log="x")
-        page.add(figure, caption="Objective over the largest epsilon sold.")
+        page.add(figure, caption="Objective and largest epsilon, with one point for each value.")
         for name, frame in frames.items():
             if len(frame):
                 name = name.replace("_", "-")
@@ -153,10 +153,10 @@ class Variants(Experiment):
 
 
 class Limits(Together):
-    """The experiments on limits to guarantees and weights.
+    """The experiments on limits of guarantees and weights.
 
     Question: a buyer limits the epsilon of every seller, or caps the weight of every seller. How
-    much does each limit cost in error and in payments, and is a cap cheaper?
+    much does each limit increase the error and the payments, and which limit costs less?
     """
 
     title = "The cost of a small epsilon"

@@ -1,4 +1,4 @@
-"""Sellers who arrive one by one: the loss relative to hindsight (A, Fig. 3; B, Theorem 3.4)."""
+"""Losses of online policies relative to the optimum in hindsight (A, Fig. 3; B, Theorem 3.4)."""
 
 import convexmarket as cm
 from convexmarket.report import compare
@@ -7,13 +7,13 @@ from problems.papers.methods.online_draws import SIZES, claim, floor, pages, run
 from problems.papers.methods.verdicts import approaches_one, curves, falls, falls_as_power
 
 FIGURE, ABOVE = "A, section VI.B, Fig. 3", "A, Lemma IX.2, for a prior that starts above 0"
-RATE = "Whatever fraction comes, the loss is O(m^(-1/4))"
-LARGER = "The larger the fraction, the less is lost against the optimum of those who came"
-ENOUGH = "Payments fall to theirs, so that a bounded budget is enough"
+RATE = "For every fraction, the loss is O(m^(-1/4))"
+LARGER = "The loss relative to the optimum of the arrived sellers decreases with the fraction"
+ENOUGH = "Payments decrease to their limit, so a bounded budget is sufficient"
 
 
 class Online(Experiment):
-    """Policies that buy from the same streams of sellers.
+    """An experiment with policies that buy from the same streams of sellers.
 
     A claim is (text, source, check, measure, *pairs of further arguments of :func:`claim`).
     """
@@ -32,7 +32,7 @@ class Online(Experiment):
         last = draws[draws["size"] == draws["size"].max()]
         came = "" if share == 1 else f" if {share:.0%} of them arrive"
         size = last["size"].iloc[0]
-        words = f"The loss of “{self.rule}” with {size:,} sellers expected from {self.prior}{came}"
+        words = f"The loss of “{self.rule}” for {size:,} expected sellers of {self.prior}{came}"
         gap = compare(last.loss, last.offline)
         return gap.sentence(words, "the loss of the optimum in hindsight")
 
@@ -45,38 +45,38 @@ class Uniform15(Online):
 
     Source: A, section VI.B, Figure 3. The paper does not state mu, sigma, gamma and the number of
     draws, which are 1, 1, 1 and 20 here. The prior of the paper violates its Assumption IV.3, which
-    requires sellers with sensitivities near zero. So Algorithm 3 is not defined. "expectation" is
-    the rule that Algorithm 3 approximates, A's Eq. (14) with expectations instead of sums, and does
-    not need this assumption. Varied: the number of sellers m.
+    requires sellers with sensitivities near zero. Algorithm 3 is therefore not defined for this
+    prior. It approximates the rule "expectation", which is A's Eq. (14) with expectations instead
+    of sums and does not need this assumption. Varied: the number of sellers m.
     """
 
     prior, policies = cm.Uniform(1.0, 5.0), ["expectation", "replanned"]
     stated = (
-        ("The loss falls as m grows", FIGURE, falls, "loss"),
+        ("The loss decreases with m", FIGURE, falls, "loss"),
         ("The competitive ratio approaches 1", FIGURE, approaches_one, "ratio"),
-        ("The loss is O(m^(-1/4)), so that it vanishes", "A, Lemma IX.2", falls_as_power, "loss"),
+        ("The loss is O(m^(-1/4)) and vanishes", "A, Lemma IX.2", falls_as_power, "loss"),
     )
     note = (
         "All sensitivities are at least 1, so the loss tends to 2 sqrt(sigma gamma psi) = 2, "
-        "where psi is the lowest virtual cost. The excess decreases like m^(-1/3), because "
-        "purchases up to psi + delta have an additional cost of order delta and a spread of order "
-        "1/sqrt(m delta). The lemma assumes a prior with positive density at zero, which "
-        "online-uniform04 uses."
+        "where psi is the lowest virtual cost. The loss exceeds this limit by an amount of order "
+        "m^(-1/3), because purchases up to a virtual cost of psi + delta add a cost of order delta "
+        "and a spread of order 1/sqrt(m delta). The lemma assumes a prior with positive density at "
+        "zero, such as the prior of online-uniform04."
     )
 
 
 class Uniform04(Online):
-    """Both rules on U[0, 4].
+    """The rules "algorithm-3" and "expectation" on U[0, 4].
 
     Source: A, section VI.B, Figure 3, and Lemma IX.2. The paper's figure uses U[1, 5], for which
-    Algorithm 3 is not defined. This prior has the same width and satisfies Assumption IV.3. For
-    U[0, q], Algorithm 3 and the general rule are equal. Varied: m and the policy.
+    Algorithm 3 is not defined. The prior U[0, 4] has the same width and satisfies Assumption IV.3.
+    For U[0, q], Algorithm 3 and the general rule are equal. Varied: m and the policy.
     """
 
     prior, rule = cm.Uniform(0.0, 4.0), "algorithm-3"
     policies = (rule, "expectation", "replanned")
     stated = (
-        ("The loss of Algorithm 3 falls as m grows", FIGURE, falls, "loss"),
+        ("The loss of Algorithm 3 decreases with m", FIGURE, falls, "loss"),
         ("The competitive ratio of Algorithm 3 approaches 1", FIGURE, approaches_one, "ratio"),
         (
             "The competitive ratio of the general rule approaches 1",
@@ -85,61 +85,61 @@ class Uniform04(Online):
         ("The loss of Algorithm 3 is O(m^(-1/4))", "A, Lemma IX.2", falls_as_power, "loss"),
     )
     note = (
-        "In the limit the loss decreases exactly like m^(-1/4), so the interval of a fitted "
-        'exponent may end on either side of -1/4. The policy "replanned" is not in the paper. It '
-        "computes new plans for the remaining sellers."
+        "For large m the loss is proportional to m^(-1/4), so the upper end of the interval of the "
+        'exponent can be above or below -1/4. The policy "replanned", which is not in the paper, '
+        "repeatedly computes a new plan for the remaining sellers."
     )
 
 
 class NearZero(Online):
-    """Many sellers with sensitivities of at least 0.01: U[0.01, 4.01].
+    """Sensitivities that are close to zero, with the prior U[0.01, 4.01].
 
-    Source: B, Theorem 3.4: the loss tends to 2 sqrt(sigma gamma p) = 0.2, half from noise and half
-    from payments. So payments of sqrt(sigma p/gamma) = 0.1 are sufficient for any number of
-    sellers. Varied: m.
+    Source: B, Theorem 3.4. The loss tends to 2 sqrt(sigma gamma p) = 0.2, and noise and payments
+    contribute 0.1 each. Payments of sqrt(sigma p/gamma) = 0.1 are therefore sufficient for any
+    number of sellers. Varied: m.
     """
 
     prior = cm.Uniform(0.01, 4.01)
     stated = (
-        ("As m grows, the loss falls to its limit", "B, Theorem 3.4", falls, "loss"),
+        ("The loss decreases to its limit as m increases", "B, Theorem 3.4", falls, "loss"),
         (ENOUGH, "B, Theorem 3.4", falls, "payments"),
         ("The loss is O(m^(-1/4))", ABOVE, falls_as_power, "loss"),
     )
     note = (
-        "The limit is 10 times smaller than with p = 1 and is reached only with many more "
-        "sellers. Before, the loss decreases as for p = 0. This rate does not continue."
+        "The limit is 10 times smaller than the limit for p = 1, and the loss is close to it only "
+        "with many more sellers. With fewer sellers, the loss decreases at the rate for p = 0."
     )
 
     def finding(self, frames):
         last = frames["points"].iloc[-1]
-        limit = f"Its loss is {last.loss:.3g}, and the limit {floor(self.prior):g}."
+        limit = f"The loss is {last.loss:.3g}, and its limit is {floor(self.prior):g}."
         return f"{super().finding(frames)} {limit}"
 
 
 class Fraction(Online):
-    """Fewer sellers than expected, with a fraction xi of m arriving.
+    """The arrival of only a fraction xi of the m expected sellers.
 
-    Question: a buyer plans for m sellers, but only a fraction xi of them arrives. Earlier offers
-    remain valid, so less privacy is bought and more noise is needed. How large is the loss relative
-    to a buyer who knows all reports and the number of sellers?
+    Question: a buyer plans for m sellers, but only a fraction xi of these sellers arrives. Earlier
+    offers remain valid, so the buyer buys less privacy and adds more noise. How large is the loss
+    relative to the loss of a buyer who knows all reports and the number of sellers?
 
-    Source: A, Theorem V.1, which bounds an objective with a trained model, without constants. The
-    loss is the bound of A, Eq. (11), after xi*m sellers. For U[0, 4] the general rule is Algorithm
-    3, and no policy uses the fraction. Varied: the fraction and m.
+    Source: A, Theorem V.1, which bounds an objective with a trained model and states no constants.
+    The loss here is the bound of A, Eq. (11), after xi*m sellers. For U[0, 4], the general rule is
+    Algorithm 3. The policies do not use the fraction. Varied: the fraction and m.
     """
 
     title, prior, rule = "Fewer sellers than expected", cm.Uniform(0.0, 4.0), "algorithm-3"
     stated = (
-        ("Whatever fraction comes, the loss falls as m grows", "A, Theorem V.1", falls, "loss"),
+        ("For every fraction, the loss decreases with m", "A, Theorem V.1", falls, "loss"),
         (RATE, "A, Theorem V.1 and its proof", falls_as_power, "loss"),
         (LARGER, "A, Theorem V.1", falls, "ratio", ("along", "fraction")),
     )
     note = (
-        "With few sellers a rule may buy nothing, and the loss is infinite. Such draws are "
-        "counted, and averages are over the other draws. The limit of the ratio is not in the "
-        "paper, but follows from A, Eqs. (36) and (37). Half of the planned loss is spread, a "
-        "quarter is noise and a quarter is payments. They change by xi^(-1/2), 1/xi and xi, and "
-        "the optimum of the arrived sellers changes by xi^(-1/4)."
+        "If a rule buys nothing from few sellers, its loss is infinite. Such draws are counted and "
+        "excluded from the averages. The paper does not state the limit of the ratio, which "
+        "follows from A, Eqs. (36) and (37). Half of the planned loss is spread, a quarter is "
+        "noise and a quarter is payments. The fraction multiplies these three parts by xi^(-1/2), "
+        "1/xi and xi. It multiplies the optimum of the arrived sellers by xi^(-1/4)."
     )
 
     def compute(self, quick=False):
@@ -157,26 +157,27 @@ class Fraction(Online):
 
 
 class Learning(Online):
-    """A prior learnt during arrivals, compared with a known prior.
+    """A comparison of a prior that is learnt during arrivals with a known prior.
 
     Question: the buyer does not know the prior, starts from a guess, and uses the reports of
     earlier sellers in plans for later sellers. How much larger is the loss than the loss of the
     same policy with the true prior?
 
     Source: the papers assume a known prior (A, section V). The prior is U[0, 4] and the guess is
-    U[0, 10], so sellers are cheaper than the buyer expects. "learnt" is compared with "replanned".
-    "guess", which always uses the guess, is compared with "expectation". Varied: m and the policy.
+    U[0, 10], so sellers are cheaper than the buyer expects. The policy "learnt" is compared with
+    "replanned". The policy "guess", which does not update the guess, is compared with
+    "expectation". Varied: m and the policy.
     """
 
     title, prior = "Learning the prior while sellers arrive", cm.Uniform(0.0, 4.0)
     policies, sizes = ["replanned", "expectation", "learnt", "guess"], [10**k for k in range(2, 7)]
     note = (
-        "The learning policy uses the reports so far and 20 quantiles of the guess as prior. It "
-        "computes a new plan whenever the number of sellers has increased by half, or the number "
-        "of remaining sellers has decreased by the same factor. It buys nothing from the first 10 "
-        "sellers. A quote uses only earlier reports, so the truth remains each seller's best "
-        "reply. A guess that is too low is worse than a guess that is too high, because the "
-        "policy waits for cheap sellers who do not exist."
+        "The learning policy combines the earlier reports and 20 quantiles of the guess into a "
+        "prior. It computes a new plan whenever the number of sellers has increased by half, or "
+        "the number of remaining sellers has decreased by the same factor. It buys nothing from "
+        "the first 10 sellers. A quote depends only on earlier reports, so the true report remains "
+        "the best report of each seller. A guess that is too low increases the loss more than a "
+        "guess that is too high, because the policy waits for cheap sellers who do not exist."
     )
 
     def compute(self, quick=False):
@@ -188,11 +189,11 @@ class Learning(Online):
         last = draws[draws["size"] == draws["size"].max()]
         loss = last.pivot_table(index="draw", columns="policy", values="loss").dropna()
         gain = compare(loss["learnt"], loss["guess"])
-        text = "With many sellers learning the prior loses less than keeping the guess"
-        detail = gain.sentence("The loss of learning", "that of keeping the guess")
+        text = "With many sellers, learning the prior has a smaller loss than using the guess"
+        detail = gain.sentence("The loss of learning", "the loss of using the guess")
         yield text, gain.verdict == "lower", "our design", detail
         holds, detail = falls(curves(draws[draws.policy == "learnt"], "regret", "size"))
-        yield "The regret of learning falls as m grows", holds, "our design", detail
+        yield "The regret of learning decreases with m", holds, "our design", detail
 
     def finding(self, frames):
         *_, detail = next(iter(self.claims(frames)))
@@ -202,8 +203,8 @@ class Learning(Online):
 class Uniform(Together):
     """The online experiments with three priors.
 
-    Question: every seller receives an offer on arrival that depends only on the seller's report and
-    the prior. How large is the loss relative to a buyer who knows all reports, for several priors?
+    Question: each arriving seller receives an offer that depends only on the report of this seller
+    and the prior. How large is the loss relative to the loss of a buyer who knows all reports?
     """
 
     title = "Sellers who arrive one by one: the value of hindsight"

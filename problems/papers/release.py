@@ -1,8 +1,8 @@
 """Release of predictions of a kernel model (K, Algorithms 1 to 3; K has no experiments).
 
 The comparison includes a function with the noise of a Gaussian process (Hall, Rinaldo and
-Wasserman) and a linear model by objective perturbation. Each release of K has the paper's
-accounting and a tight accounting.
+Wasserman) and a linear model by objective perturbation. Each release of K uses the accounting of
+the paper or a tight accounting.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ def releases(updates, low, rounds):
 
 
 class Predictions(Study, Experiment):
-    """Releases of the same models for several sizes and epsilons."""
+    """An experiment on releases of the same models for several sizes and epsilons."""
 
     claims, finding, pages = release_draws.claims, release_draws.finding, release_draws.pages
 
@@ -43,10 +43,10 @@ class Predictions(Study, Experiment):
 
 
 class Circles(Predictions):
-    """Two circles.
+    """Releases on two circles.
 
-    lambda = 0.01 is the best of 0.01, 0.03 and 0.1 without noise at gamma = 4, on other draws. The
-    number of public points is the largest that a release accepts.
+    Of the values 0.01, 0.03 and 0.1, lambda = 0.01 has the highest accuracy without noise at
+    gamma = 4 on other draws. A release accepts at most this number of public points.
     """
 
     shape = (0.15, 0.4)
@@ -65,11 +65,11 @@ class Circles(Predictions):
 
 
 class Wdbc(Predictions):
-    """Breast-cancer records.
+    """Releases on breast-cancer records.
 
-    gamma = 2 and lambda = 0.01 are the best without noise in ten folds of the public validation
-    rows (95.6%). In 31 dimensions a net of the ball has too many points for memory, so there is no
-    non-interactive release. Public points are the validation rows without labels.
+    Without noise, gamma = 2 and lambda = 0.01 have the highest accuracy in ten folds of the public
+    validation rows (95.6%). In 31 dimensions, a net of the ball has too many points for memory, so
+    no release is non-interactive. The public points are the validation rows without labels.
     """
 
     where, gamma, fits, draws = "breast-cancer records", 2.0, 3, 3
@@ -78,9 +78,9 @@ class Wdbc(Predictions):
     del releases["non-interactive, paper"]
     note = (
         "If the noise of an interactive release is larger than every prediction, the public model "
-        "is never updated and answers zero, that is, benign. Its accuracy is then the share of "
-        "benign rows. The linear model does not release predictions of the kernel model, and has "
-        "delta 0."
+        "is never updated and predicts zero, which means benign. Its accuracy is then the share of "
+        "benign rows. The linear model has delta = 0 and does not release predictions of the "
+        "kernel model."
     )
 
     def __init__(self):
@@ -99,8 +99,8 @@ class Wdbc(Predictions):
 class Releases(Together):
     """The releases on both data sets.
 
-    Question: how accurate are released predictions of a kernel model, by the three methods of K or
-    a Gaussian process, compared with a private linear model?
+    Question: the three methods of K and a Gaussian process release predictions of a kernel model.
+    How accurate are these predictions compared with the predictions of a private linear model?
     """
 
     title = "Predictions instead of a model"

@@ -14,21 +14,21 @@ OTHER = Levels(f_conservative=0.54, f_medium=0.37)
 CONSERVATIVE, SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 MEDIUM, ROWS = tuple(np.arange(1, 11) / 20), tuple(np.arange(1, 11) / 10)
 CAVEAT = (
-    "The baseline of Jorgensen et al. is run as published, with noise that decreases with the "
-    "size of the sample. Its guarantee when one row is replaced is not proven. The paper reports "
-    "one draw of data and privacy levels, and this report has medians and ranges over draws. "
-    "Losses on test rows are not released, and lambda must not be chosen by them."
+    "The baseline of Jorgensen et al. is implemented as published, with less noise for larger "
+    "samples. Its guarantee for the replacement of one row is not proven. The paper reports one "
+    "draw of data and privacy levels, whereas this report contains medians and ranges over draws. "
+    "The losses on test rows are not private, so a buyer must not use them to choose lambda."
 )
 
 
 TITLES = {
     "pdp_op": "PDP-OP", "jorgensen_max": "Jorgensen's sampling at the largest threshold",
-    "objective": "objective perturbation", "pdp_op_optimal": "PDP-OP with the bound's weights",
+    "objective": "objective perturbation", "pdp_op_optimal": "PDP-OP with the weights of the bound",
 }  # fmt: skip
 
 
 class Ridge(Study, Experiment):
-    """Losses of all methods over the sweeps of a study. The report shows some of the sweeps."""
+    """The losses of all methods over the sweeps of a study. The report shows some sweeps."""
 
     where = "On synthetic data"
     methods, versus = (*ORDER, "pdp_op_tight"), ("pdp_op", "jorgensen_max")
@@ -40,13 +40,13 @@ class Ridge(Study, Experiment):
 
     def claims(self, frames):
         gains = frames["gains"].query("method == 'pdp_op_tight'")
-        text = "The tight sensitivity never loses more than that of the paper"
-        source = "our design: half of R's bound on the norm of the model"
+        text = "The tight sensitivity never has a larger loss than the sensitivity of the paper"
+        source = "this package: half of R's bound on the norm of the model"
         detail = f"ratio of the losses {gains.ratio.min():.3g} to {gains.ratio.max():.3g}"
         yield text, bool((gains.ratio <= 1 + 1e-9).all()), source, detail
         z = frames["confirmation"].z.abs()
         text = "Simulated losses agree with the closed forms within four standard errors"
-        detail = f"largest distance {z.max():.2f} standard errors, of {z.size}"
+        detail = f"the largest of {z.size} distances is {z.max():.2f} standard errors"
         yield text, bool((z < 4).all()), "audit of this report", detail
 
     def finding(self, frames):
@@ -57,11 +57,12 @@ class Ridge(Study, Experiment):
         means = wide.groupby(level="draw").mean()
         gap, count = compare(means[first], means[second]), at.value_counts()
         ratio, low, high = np.exp([gap.estimate, gap.low, gap.high])
-        counts = ", ".join(f"{word} at {count[word]}" for word in count.index)
+        counts = ", ".join(f"{word} ({count[word]})" for word in count.index)
         return (
-            f"{self.where} the loss of {TITLES[first]} is {ratio:.3g} times that of "
+            f"{self.where}, the loss of {TITLES[first]} is {ratio:.3g} times the loss of "
             f"{TITLES[second]} (geometric mean over all sweeps, 95 % interval {low:.3g} to "
-            f"{high:.3g}, n = {gap.n_pairs}); {counts} of {len(at)} values and losses."
+            f"{high:.3g}, n = {gap.n_pairs}). The verdicts of the {len(at)} single comparisons are "
+            f"{counts}."
         )
 
     def pages(self, page, frames):
@@ -77,12 +78,12 @@ class Ridge(Study, Experiment):
             page.add(figure, caption=caption)
         bound = frames["bound"].melt("regularization", var_name="term", value_name="bound")
         figure = lines(bound, "regularization", "bound", hue="term", log="xy")
-        page.add(figure, caption="The bound of Theorem 3.6 over lambda, and its terms.")
+        page.add(figure, caption="The bound of Theorem 3.6 and its terms for each lambda.")
         for name, caption in {
-            "published": "Published cells and ours.",
+            "published": "Published losses and the losses of this report.",
             "orderings": "Values for which the order of the methods holds.",
-            "gains": "Tight sensitivity and optimal weights relative to PDP-OP.",
-            "confirmation": "Simulation of some cells.",
+            "gains": "Losses with tight sensitivity and optimal weights, relative to PDP-OP.",
+            "confirmation": "Simulated and exact losses of some cells.",
         }.items():
             if len(frames.get(name, ())):
                 page.add(frames[name], caption=caption, name=name)
@@ -111,12 +112,12 @@ class Published(Ridge):
 
 
 class Synthetic(Published):
-    """Synthetic data.
+    """The tables of R on synthetic data.
 
     Source: R, section 4 and appendix B, tables 1, 3, 5, 7, 9, 11 and 13. The paper does not state
-    the number of rows for tables 1 and 3. With 100 rows, split 80/20, its figures are reproduced.
+    the number of rows for tables 1 and 3. A run with 100 rows, split 80/20, reproduces its figures.
     Varied: lambda, the levels of privacy and their shares, and the number of rows. The caption of
-    table 11 states shares of .34/.43, but its figures fit .54/.37, so both are run.
+    table 11 states shares of .34/.43, but its figures fit .54/.37. The experiment uses both pairs.
     """
 
     lambdas = (1, 3, 5, 7, 10, 15, 20, 25, 50, 75, 100, 125, 150, 175, 200, 300, 400, 500)
@@ -137,19 +138,19 @@ class Synthetic(Published):
         yield from super().claims(frames)
         cells = frames["published"].query("file == 'published/table11.csv'")
         shares = cells.groupby("sweep").close.mean()
-        text = "Table 11 fits shares of .54/.37 better than those of its caption, .34/.43"
+        text = "Table 11 fits shares of .54/.37 better than the shares of its caption, .34/.43"
         holds = bool(shares.iloc[1] > shares.iloc[0])
-        detail = f"{shares.iloc[1]:.0%} of its cells are close, against {shares.iloc[0]:.0%}"
+        detail = f"{shares.iloc[1]:.0%} of the cells are close, compared with {shares.iloc[0]:.0%}"
         yield text, holds, "R, Table 11", detail
 
 
 class Medical(Published):
-    """Medical costs.
+    """The tables of R on medical costs.
 
     Source: R, section 4 and appendix B, tables 2, 4, 6, 8, 10, 12 and 14. The paper does not list
-    its columns. Three numbers, the full coding of three categories and a constant reproduce its
-    figures. The paper scales by the extremes of the private rows, which leaks them. Here the ranges
-    are public. Varied: lambda, the levels of privacy and their shares, and the number of rows.
+    its columns. Three numerical columns, the full coding of three categories and a constant
+    reproduce its figures. The scaling in the paper leaks the extremes of the private rows. Here the
+    ranges are public. Varied: lambda, the privacy levels and their shares, and the number of rows.
     """
 
     data, where = "medical", "On medical costs"
@@ -161,16 +162,16 @@ class Medical(Published):
         Sweep("row_fraction", ROWS, (12,)),
     )
     regularization, label_noise, coef_norm = 1.0, 0.1, 1.0  # possible public assumptions
-    smallest_eigenvalue = 0.0  # the columns of a category sum to the constant one
+    smallest_eigenvalue = 0.0  # the columns of a category sum to the constant column
 
 
 class Bound(Ridge):
     """The choice of lambda and of the perturbed quantity.
 
     Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. Setting:
-    5 features, labels with a standard deviation of 0.05, and the paper's levels of privacy. Sums
-    and the objective have the exact lattice noise of the learners, and PDP-OP has the noise of the
-    paper. Varied: lambda and the number of rows.
+    5 features, labels with a standard deviation of 0.05, and the paper's levels of privacy. The
+    perturbations of sums and of the objective use the exact lattice noise of the learners. PDP-OP
+    uses the noise of the paper. Varied: lambda and the number of rows.
     """
 
     data = (100_000, 5, 0.05)
@@ -196,13 +197,13 @@ class Bound(Ridge):
         named = bound.regularization[bound.total.idxmin()]
         near = loss.pdp_op.iloc[np.abs(np.log(loss.index / named)).argmin()]
         factor = near / loss.pdp_op.min()
-        text = "At the lambda that minimises the bound PDP-OP loses at most twice its least"
-        detail = f"lambda = {named:.3g}, {factor:.3g} times the least"
+        text = "The lambda that minimises the bound at most doubles the smallest loss of PDP-OP"
+        detail = f"lambda = {named:.3g}, {factor:.3g} times the minimum"
         yield text, bool(factor <= 2), "R, Theorem 3.6", detail
         for name in [each for each in self.perturbations if each in loss]:
             ratio = loss[name].min() / loss.pdp_op.min()
-            text = f"At its best lambda, noise by {name} loses less than PDP-OP at its own"
-            detail = f"ratio of the least losses {ratio:.3g}"
+            text = f"At the best lambdas, {name} perturbation has a smaller loss than PDP-OP"
+            detail = f"ratio of the smallest losses {ratio:.3g}"
             yield text, bool(ratio < 1), "R, section 5", detail
         yield from super().claims(frames)
 
@@ -210,10 +211,10 @@ class Bound(Ridge):
 class Weights(Ridge):
     """The choice of weights under the same guarantees.
 
-    Source: R, Theorem 3.6, without an experiment. Setting: 2 features, 4,000 people, labels with a
-    standard deviation of 0.5 around a weak linear signal. Liberals grant an epsilon of 100, which
-    gives no protection. With 10, the paper's weights are equally good at every lambda. Varied:
-    lambda and the assumed noise of the labels.
+    Source: R, Theorem 3.6, which has no experiment in R. Setting: 2 features, 4,000 people, labels
+    with a standard deviation of 0.5 around a weak linear signal. Liberals grant an epsilon of 100,
+    which gives no protection. With an epsilon of 10, both choices of weights have the same loss at
+    every lambda. Varied: lambda and the assumed noise of the labels.
     """
 
     data = (5000, 2, 0.5)
@@ -229,18 +230,19 @@ class Weights(Ridge):
     methods = ("pdp_op", "pdp_op_optimal", "nonpersonalized", "nonprivate")
     versus = ("pdp_op_optimal", "pdp_op")
     note = (
-        "The bound overestimates the effect of label noise, because it divides by lambda without "
-        "the curvature of the data. So a smaller bound need not imply a smaller loss."
+        "The bound overestimates the effect of label noise, because it divides by lambda and "
+        "ignores the curvature of the data. A smaller bound therefore need not imply a smaller "
+        "loss."
     )
 
     def claims(self, frames):
         gains = frames["gains"].query("method == 'pdp_op_optimal' and loss == 'unreg'")
-        text = "The weights that minimise the bound lose no more than the paper's at any value"
+        text = "The weights that minimise the bound never have a larger loss than PDP-OP"
         holds = (gains.ratio <= 1 + 1e-9).to_numpy()
         detail = f"ratio of the test losses {gains.ratio.min():.3g} to {gains.ratio.max():.3g}"
         yield text, holds, "R, Theorem 3.6", detail
         large = gains[(gains.parameter == "regularization") & (gains.value >= 0.2)].ratio
-        text = "From lambda = 0.2 on both choices of weights lose the same within 1%"
+        text = "For lambda >= 0.2, the losses of both choices of weights agree within 1%"
         holds = bool((large - 1).abs().max() <= 0.01)
         detail = f"ratio of the test losses {large.min():.4f} to {large.max():.4f}"
         yield text, holds, "our design", detail
@@ -248,21 +250,21 @@ class Weights(Ridge):
 
 
 class Tables(Together):
-    """Both data sets of R.
+    """The experiments on both data sets of R.
 
-    Question: some people require much more privacy than others. How much better are weights
-    proportional to the epsilons (PDP-OP) than the smallest epsilon for all rows, or than sampling
-    the rows with small epsilons?
+    Question: some people require much more privacy than others, so PDP-OP uses weights proportional
+    to the epsilons. How does its loss compare with the losses of two baselines? The baselines use
+    the smallest epsilon for all rows, or sample the rows with small epsilons.
     """
 
     title = "Personalised privacy for ridge regression"
 
 
 class Choices(Together):
-    """Choices of a buyer under the same guarantees.
+    """The choices of a buyer under the same guarantees.
 
-    Question: which lambda and which weights should a buyer choose, and which perturbation: of the
-    model, the objective, or the statistics?
+    Question: which lambda and which weights should a buyer choose? Should the buyer perturb the
+    model, the objective or the statistics?
     """
 
     title = "Ridge regression: the choice of lambda, of the weights, and of the perturbation"

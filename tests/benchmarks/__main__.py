@@ -1,6 +1,7 @@
 """Run all benchmarks and write docs/benchmarks.md: ``python -m tests.benchmarks [RESULTS.json]``.
 
-If the file of an earlier ``pytest --benchmark-json`` is given, no benchmark runs.
+If the JSON file of an earlier ``pytest --benchmark-json`` is given, the command only writes the
+page.
 """
 
 import json
@@ -52,7 +53,7 @@ def page(found: dict) -> str:
 
 
 def machine(info: dict) -> str:
-    """Describe the machine of the figures in one sentence."""
+    """Describe the machine on which the benchmarks ran."""
     cpu = info["cpu"]
     return f"{cpu['count']} cores ({cpu['brand_raw']}), Python {info['python_version']}."
 
@@ -83,7 +84,7 @@ def table(runs: list[dict]) -> str:
 
 
 def flat(extra: dict) -> list[tuple[str, object]]:
-    """Return pairs of names and values; the values of a dictionary are named by its keys."""
+    """Return pairs of names and values. The keys of a dictionary are the names of its values."""
     return [
         pair
         for name, value in extra.items()

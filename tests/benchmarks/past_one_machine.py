@@ -1,9 +1,9 @@
-"""Measure the figures of docs/large-lists.md and print its table.
+"""Measure the times and the memory in docs/large-lists.md and print the table.
 
-``python -m tests.benchmarks.past_one_machine --rows 6 7`` uses 10^6 and 10^7 rows; 8 supports
-partitions only. Every line is measured in a separate process, with at most two workers of
-1.5 GiB. Times are total CPU seconds, which depend little on the load of the machine. Workers have
-already imported the package.
+``python -m tests.benchmarks.past_one_machine --rows 6 7`` uses 10^6 and 10^7 rows. 10^8 rows
+require partitions. Each line is measured in a separate process with at most two workers of 1.5 GiB.
+Times are total CPU seconds, which depend little on the load of the machine. Workers have already
+imported the package.
 """
 
 import argparse
@@ -44,7 +44,7 @@ FEATURES = [f"x{k}" for k in range(10)]
 
 
 def usage() -> tuple[float, int]:
-    """Return CPU seconds and peak memory in MiB of this process."""
+    """Return the CPU seconds of this process and its peak memory in MiB."""
     used = getrusage(RUSAGE_SELF)
     status = Path("/proc/self/status").read_text()  # ru_maxrss includes memory of the parent
     peak = int(status.split("VmHWM:")[1].split()[0])
@@ -74,7 +74,7 @@ class Meter:
         self._since = self._used()
 
     def record(self, job: str) -> None:
-        """Record the resources used since the last call."""
+        """Record the resources that were used since the last call."""
         used = self._used()
         cpu = sum(now - before for (now, _), (before, _) in zip(used, self._since, strict=True))
         peak = [peak for _, peak in used]
@@ -104,7 +104,7 @@ def sellers(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None
 
 
 def price(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
-    """Compute offers for all sellers of a file with ids, including payments and the audit."""
+    """Compute offers with payments and an audit for all sellers of a file with ids."""
     table = partitions.table(folder / "sellers") if parted else folder / "sellers.csv"
     deal = price_list(table, PRIOR, **WEIGHTS, cap=cap, id="id")
     deal.write(folder / ("offers" if parted else "offers.csv"), audit=deal.audit())
@@ -161,7 +161,7 @@ def measure(job: str, folder: Path, where: str, cap: float | None) -> None:
 
 
 def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
-    """Write the sellers and the rows of the measurements."""
+    """Write the files of sellers and rows for the measurements."""
     rng = np.random.default_rng(0)
     (folder / "sellers").mkdir()
     with_ids = "price" in wanted
@@ -188,7 +188,7 @@ def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
 
 
 def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
-    """Return all lines for 10^exponent rows; 10^8 rows are in partitions and without a cap."""
+    """Return all lines for 10^exponent rows. 10^8 rows are in partitions and have no cap."""
     wanted = [job for job in wanted if exponent < 8 or job != "fits"]
     result: list[dict[str, Any]] = []
     with TemporaryDirectory() as name:

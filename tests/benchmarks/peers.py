@@ -1,7 +1,7 @@
 """Compare private learners and accounts with diffprivlib and dp-accounting.
 
-``python -m tests.benchmarks.peers`` prints the tables of docs/compare.md. It needs
-``pip install diffprivlib "scikit-learn<1.7"``, which are not dependencies of the tests.
+``python -m tests.benchmarks.peers`` prints the tables of docs/compare.md. It requires
+``pip install diffprivlib "scikit-learn<1.7"``. The tests do not require these packages.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from sklearn.tree import _tree
 import convexmarket as cm
 from tests.privacy.builders import SEQUENCES, admitted, most_admitted
 
-# diffprivlib 0.6.6 imports names for its forests that newer scikit-learn versions lack.
+# The forests of diffprivlib 0.6.6 import names that newer versions of scikit-learn do not have.
 for _name in ("DOUBLE", "DTYPE"):
     setattr(_tree, _name, getattr(_tree, _name, np.float64))
 
 
 def medians(samples: dict[str, list[float]]) -> dict[str, float]:
-    """Return the median of each list."""
+    """Compute the median of each list."""
     return {name: float(np.median(sample)) for name, sample in samples.items()}
 
 
 def classification(draws: int = 20) -> pd.DataFrame:
-    """Return the median percentage of misclassified rows of WDBC with default settings."""
+    """Compute the median percentage of misclassified rows of wdbc with default settings."""
     from diffprivlib.models import LogisticRegression
 
     rows = []
@@ -55,7 +55,7 @@ def classification(draws: int = 20) -> pd.DataFrame:
 
 
 def regression(draws: int = 10) -> pd.DataFrame:
-    """Return the median squared test error over the variance of the labels, Friedman."""
+    """Compute the median squared test error divided by the label variance on Friedman data."""
     from diffprivlib.models import LinearRegression
 
     X, y = make_friedman1(12_500, 10, noise=1.0, random_state=0)
@@ -81,7 +81,7 @@ def regression(draws: int = 10) -> pd.DataFrame:
 
 
 def seconds(repeats: int = 7) -> pd.DataFrame:
-    """Return the median milliseconds of a logistic fit of 10^4 rows with 10 features."""
+    """Measure the median time in milliseconds of a logistic fit to 10^4 rows with 10 features."""
     from diffprivlib.models import LogisticRegression
 
     rng = np.random.default_rng(0)
@@ -106,7 +106,7 @@ def seconds(repeats: int = 7) -> pd.DataFrame:
 
 
 def releases() -> pd.DataFrame:
-    """Count the releases that an account admits, and those that dp-accounting's PLD admits."""
+    """Count the releases that an account and the PLD accountant of dp-accounting admit."""
     rows = []
     for name, (epsilon, delta, _, sequence) in SEQUENCES.items():
         count = admitted(sequence, epsilon, delta)

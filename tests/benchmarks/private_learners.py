@@ -1,7 +1,7 @@
 """Errors of the private learners with default and tuned settings: ``docs/private-learners.md``.
 
-``python -m tests.benchmarks.private_learners [--draws N] [NAME ...]`` prints the page for all
-data sets or the named ones. Ranges, norms and label sets are computed once from the whole data set
+``python -m tests.benchmarks.private_learners [--draws N] [NAME ...]`` prints the page for all data
+sets or the named data sets. Ranges, norms and label sets are computed once from the whole data set
 and count as X
 """
 
@@ -22,7 +22,7 @@ from convexmarket.privacy import Simulation
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 FACTORS = 4.0 ** np.arange(-3, 4)
-#: Maximal total number of rows in the fits of each cell and candidate.
+#: Largest total number of rows in all fits of a cell and candidate.
 MOST_ROWS = 100_000
 INTRODUCTION = """# Private learners by default
 
@@ -85,7 +85,7 @@ def classifications() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def split(X: Any, y: Any, seed: int = 0) -> list[np.ndarray]:
-    """Split the rows 4:1 into training and test sets, with features in [0, 1]."""
+    """Split rows with features in [0, 1] into four fifths for training and one fifth for tests."""
     low, high = X.min(axis=0), X.max(axis=0)
     unit = np.clip((X - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
     order = np.random.default_rng(seed).permutation(len(y))
@@ -94,7 +94,7 @@ def split(X: Any, y: Any, seed: int = 0) -> list[np.ndarray]:
 
 
 def granted(kind: str, mean: float, n_rows: int) -> np.ndarray:
-    """Return equal guarantees, or a third or five thirds of the mean at random."""
+    """Return equal guarantees, or random guarantees of a third or five thirds of the mean."""
     spread = np.random.default_rng(1).choice([1 / 3, 5 / 3], n_rows)
     return np.full(n_rows, mean) if kind == "equal" else mean * spread
 
@@ -112,7 +112,7 @@ def candidates(default: Any, epsilon: np.ndarray, data: list[np.ndarray]) -> Ite
 
 
 def error(learner: Any, epsilon: np.ndarray, data: list[np.ndarray], seed: int) -> float:
-    """Return the squared error over the variance, or the share of misclassified rows."""
+    """Return the squared error divided by the variance, or the share of misclassified rows."""
     X, y, X_test, y_test = data
     try:
         model = clone(learner).fit(X, y, epsilon=epsilon, random_state=Simulation(seed))
@@ -125,7 +125,7 @@ def error(learner: Any, epsilon: np.ndarray, data: list[np.ndarray], seed: int) 
 
 
 def cells(names: list[str], draws: int) -> Iterator[dict[str, Any]]:
-    """Return the errors of each data set, kind of guarantees and epsilon."""
+    """Compute the errors for each data set, kind of guarantees and epsilon."""
     tasks = [(name, *rows, True) for name, rows in regressions().items()]
     tasks += [(name, *rows, False) for name, rows in classifications().items()]
     for name, features, labels, numeric in tasks:

@@ -1,7 +1,7 @@
 """Exact allocations and payments.
 
-Sellers are uniform on [0.02, 0.10], sigma = 100, gamma = 0.001. With mu = 1 few of them sell,
-with mu = 100 nearly all.
+The sensitivities are uniform on [0.02, 0.10], sigma = 100 and gamma = 0.001. With mu = 1 few
+sellers sell, and with mu = 100 nearly all sellers sell.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ import convexmarket as cm
 from tests.benchmarks.timing import ratio
 
 PRIOR = cm.Uniform(0.02, 0.10)
-#: A market in which few sellers sell, and one in which nearly all sell.
+#: Market in which few sellers sell, and market in which nearly all sellers sell.
 BUYERS = {"few bought": 1.0, "nearly all bought": 100.0}
 CAPS = [None, 5.0]
 PRIORS = {"uniform": PRIOR, "beta": cm.Beta(2, 5, 0.02, 0.10)}
@@ -29,7 +29,7 @@ def market_of(m, mu=1.0, cap=None, prior=PRIOR):
 @pytest.mark.parametrize("buyer", BUYERS)
 @pytest.mark.parametrize("sellers", [10**5, 10**6, 10**7])
 def test_exact_allocations_are_certified_and_timed(benchmark, sellers, buyer, cap):
-    """Exact allocation, relative to sorting the same numbers (goal: at most 1.5 sorts)."""
+    """Time of an exact allocation relative to a sort of the same numbers (goal: at most 1.5)."""
     market = market_of(sellers, BUYERS[buyer], cap)
     costs = market.sellers.virtual_costs
     allocation = benchmark.pedantic(cm.allocate, (market,), rounds=5, warmup_rounds=2)
@@ -68,7 +68,7 @@ def test_ten_million_sellers_need_less_than_three_gib(benchmark, buyer, cap):
     before, peak = map(float, result.stdout.split())
     benchmark.extra_info["peak, GiB"] = peak
     benchmark.extra_info["before, GiB"] = before
-    assert peak < 3  # unlike time, memory does not depend on the load of the machine
+    assert peak < 3  # the load of the machine does not change the memory
 
 
 SOLVERS = {
@@ -80,7 +80,7 @@ SOLVERS = {
 
 @pytest.mark.parametrize("cap", CAPS)
 def test_certified_searches_find_the_exact_optimum(benchmark, cap):
-    """Certified searches to a gap of 1e-7, relative to the exact method, for 1,000 sellers."""
+    """Certified searches to a gap of 1e-7 for 1,000 sellers, relative to the exact method."""
     market = market_of(1000, cap=cap)
     exact = benchmark.pedantic(cm.allocate, (market,), rounds=50, warmup_rounds=5)
     times = {}

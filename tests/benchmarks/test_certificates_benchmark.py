@@ -66,7 +66,7 @@ SELLERS = cm.Sellers(virtual_costs=C)
 
 @pytest.mark.parametrize("atom", ATOMS)
 def test_an_atom_as_a_term_is_certified(benchmark, atom):
-    """Gap and solves of 40 CVXPY atoms as terms in eps, in the weights, in s = 1/eta and mixed."""
+    """Gaps and solves of 40 CVXPY atoms as terms in eps, the weights, s = 1/eta or mixtures."""
 
     def allocations():
         return {
@@ -126,7 +126,7 @@ def drawn(seed):
 
 
 def best_of_grid(market, around):
-    """Return the minimum over a grid of eta, with one declaration per eta."""
+    """Minimise over a grid of eta with a separate declaration for each eta."""
     m = len(market.sellers)
     a, eta = cp.Variable(m, nonneg=True), cp.Parameter(pos=True, value=around)
     inverse = cp.Parameter(pos=True, value=1 / around)
@@ -158,8 +158,8 @@ def best_of_grid(market, around):
 def test_random_markets_equal_the_minimum_over_a_grid(benchmark):
     """Random markets with user-defined terms and constraints, compared with a grid over eta.
 
-    The objective and the bound minus the grid's minimum are reported relative to the size of the
-    terms.
+    The table shows the objective and the bound minus the minimum of the grid, divided by the size
+    of the terms.
     """
     markets = [drawn(seed) for seed in range(300)]
     result = benchmark.pedantic(lambda: [cm.allocate(market) for market in markets], rounds=1)

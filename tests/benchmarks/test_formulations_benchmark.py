@@ -19,7 +19,7 @@ def uniform_market(m, cap=None):
 
 
 def seconds(action, eta):
-    """Return the whole time and the time outside the solver."""
+    """Measure the total time and the time outside the solver."""
     start = time.perf_counter()
     problem = action(eta)
     total = time.perf_counter() - start
@@ -39,9 +39,9 @@ def seconds(action, eta):
     ],
 )
 def test_a_compiled_problem_is_solved_at_another_eta(benchmark, m, formulation, solver):
-    """A new declaration for another eta, relative to solving the compiled problem again.
+    """A new declaration for another eta, relative to another solution of the compiled problem.
 
-    The time inside the solver is the same for both; a second ratio excludes it.
+    The time in the solver is the same for the two methods, and a second ratio excludes it.
     """
     market = uniform_market(m)
     problem = declare(market, ETAS[0], formulation)
@@ -57,7 +57,7 @@ def test_a_compiled_problem_is_solved_at_another_eta(benchmark, m, formulation, 
         built.solve(solver=solver)
         return built
 
-    # Alternate, so that the load of the machine affects both equally.
+    # Alternate the methods, because the load of the machine then affects them equally.
     pairs = [(seconds(build, eta), seconds(solve_again, eta)) for eta in 4 * ETAS]
     built, again = np.median(pairs, axis=0)
     benchmark.extra_info["building again"] = built[0] / again[0]

@@ -1,7 +1,8 @@
 """Online markets on disk.
 
-The benchmarks assert that no quote is lost or doubled. Each step needs five syncs of the disk, so
-the time of a sync is also reported. A sync takes much longer if other programs use all cores.
+The benchmarks assert that each quote is stored exactly once. Each step requires five syncs of the
+disk, so the table also contains the time of a sync. A sync takes much longer if other programs use
+all cores.
 """
 
 import itertools
@@ -22,7 +23,7 @@ REPORTS = np.random.default_rng(0).uniform(1, 5, N_QUOTES).tolist()
 
 @pytest.fixture
 def new_market(tmp_path):
-    """Return a function that creates a market with one quote, so that all its files exist."""
+    """Return a function that creates a market with all of its files and one quote."""
     numbers = itertools.count()
 
     def make(*_):
@@ -34,7 +35,7 @@ def new_market(tmp_path):
 
 
 def seconds_of_a_sync(folder):
-    """Return the median time to write one page and sync it to disk."""
+    """Measure the median time to write one page and sync it to disk."""
     times = []
     with (folder / "page").open("wb") as file:
         for _ in range(50):
@@ -74,7 +75,7 @@ def quote_at_once(market, n_processes):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("n_processes", [1, 2, 4])
 def test_quotes_in_single_transactions_are_durable(benchmark, new_market, tmp_path, n_processes):
-    """Two thousand durable quotes, one per transaction."""
+    """Two thousand durable quotes with a transaction for each quote."""
     market = benchmark.pedantic(
         lambda market: quote_at_once(market, n_processes), setup=new_market, rounds=3
     )
@@ -83,7 +84,7 @@ def test_quotes_in_single_transactions_are_durable(benchmark, new_market, tmp_pa
 
 @pytest.mark.parametrize("batch", [10, 100])
 def test_quotes_in_batches_are_durable(benchmark, new_market, tmp_path, batch):
-    """Two thousand durable quotes, several per transaction."""
+    """Two thousand durable quotes in transactions of several quotes."""
 
     def quote(market):
         for _ in market.quote_many(((f"s{i}", c) for i, c in enumerate(REPORTS)), batch):

@@ -16,7 +16,7 @@ N = 10**7
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_many_quotes_are_vectorised(benchmark, name):
-    """Vectorised quotes: 10^7 for the uniform prior, 10^5 for others."""
+    """Vectorised quotes: 10^7 for the uniform prior and 10^5 for the other priors."""
     prior = PRIORS[name]
     n = N if name == "uniform" else N // 100
     policy = cm.OnlinePolicy(prior, 10**5, **UNIT)

@@ -71,7 +71,7 @@ def test_the_exact_fit_attains_the_optimum_of_a_solver(benchmark, n_points) -> N
 
 @pytest.mark.parametrize("noise", ["laplace", "process"])
 def test_a_thousand_points_are_released(benchmark, noise) -> None:
-    """Release at a thousand public points."""
+    """A release of predictions at a thousand public points."""
     erm, X = model(), questions(1000)
     release = benchmark.pedantic(
         lambda: cm.TestSetRelease(erm, X, **TERMS, noise=noise, random_state=SEED), rounds=3
@@ -96,7 +96,7 @@ def test_fifty_rounds_on_a_net_are_released(benchmark) -> None:
 
 @pytest.mark.parametrize("batch", [1, 1000])
 def test_a_released_function_answers_batches_of_queries(benchmark, batch) -> None:
-    """A thousand answers of a released function, in batches."""
+    """A thousand predictions of a released function in batches."""
     erm, X = model(), questions(1000)
 
     def ask():

@@ -10,7 +10,7 @@ from tests.campaign.allocation.test_table_of_variants import SELLERS, VARIANTS, 
 
 PRIOR = cm.Uniform(1, 5)
 M, MARKETS = 500, 20
-#: Privacy costs, and the largest allowed number of convex programs up to a gap of 1e-6.
+#: Privacy costs, and the allowed number of convex programs to a gap of 1e-6.
 COSTS = {
     "linear": (cm.terms.LinearCost(), 40),
     "power 1.5": (cm.PowerCost(1.5), 150),
@@ -31,7 +31,7 @@ LIMITS = {
 
 
 def random_market(seed, cost, limits, spread=None):
-    """Return a market of 500 sellers with random mu, sigma and gamma."""
+    """Draw a market of 500 sellers with random mu, sigma and gamma."""
     rng = np.random.default_rng(seed)
     sellers = cm.Sellers(PRIOR.sample(M, rng), prior=PRIOR)
     mu, sigma, gamma = np.exp(rng.normal(size=3)) * [1.0, 10.0, 0.001]
@@ -77,9 +77,10 @@ def test_one_market_is_allocated_for_fifty_budgets(benchmark):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_variant_needs_few_lines_of_code(benchmark, variant):
-    """Variants with 40 sellers: lines of user code, excess over a grid's minimum, and bound.
+    """Variants with 40 sellers: lines of user code, excess over the minimum of a grid, and bound.
 
-    The excess and the bound are relative to that minimum; a positive bound would be wrong.
+    The excess and the bound are relative to the minimum of the grid. A positive bound would be an
+    error.
     """
     market = cm.Market(SELLERS, *VARIANTS[variant])
     benchmark.pedantic(cm.allocate, (market,), {"gap": GAP}, rounds=1)

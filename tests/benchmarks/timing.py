@@ -1,4 +1,4 @@
-"""Alternating timings of two actions, so that the load of the machine affects both equally."""
+"""Alternating time measurements of two actions, which the load of the machine affects equally."""
 
 import time
 from collections.abc import Callable

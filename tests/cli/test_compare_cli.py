@@ -1,4 +1,4 @@
-"""``convexmarket compare``: output, reports, journals and refusals."""
+"""The command ``convexmarket compare``: output, reports, journals and errors."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ def market(tmp_path):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """Return the folder of one comparison with its report, and the printed text."""
+    """Run one comparison, and return the folder of its report and the printed text."""
     folder = tmp_path_factory.mktemp("compared")
     market = shutil.copy(PROBLEMS / "quickstart.toml", folder / "market.toml")
     done = invoke("compare", market, *FEW, *SOLVERS, "--out", folder / "report")
@@ -37,7 +37,7 @@ def test_a_comparison_writes_a_report_and_prints_the_findings(compared):
     results = json.loads((folder / "report" / "results.json").read_text())
     assert results["title"] == "Solvers compared"
     assert len(read_tables(folder / "report")["all-runs"]) == 1 + 2 * 2
-    # the reference, one exact and 2 solvers with 2 formulations
+    # the reference, one exact method, and 2 solvers with 2 formulations each
     assert len(journal_of(folder / "report").read_text().splitlines()) == 1 + 1 + 2 * 2
 
 

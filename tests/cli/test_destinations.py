@@ -58,7 +58,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def filled(here):
-    """Return the folder with a table, a problem file, its rows, a ledger and a market."""
+    """Return a folder with a table, a problem file, its rows, a ledger and a market."""
     people = "id,age,label\nAnn,30,yes\nBob,40,no\nCid,50,yes\n"
     (here / "people.csv").write_text(people)
     (here / "market.toml").write_text(TRAINED_MARKET)
@@ -71,12 +71,12 @@ def filled(here):
 def refused_before_any_work(name, place, monkeypatch):
     """Check that a command raises an error for an unwritable path before any work.
 
-    Only methods are replaced, because modules imported here would retain a replaced class.
+    The check replaces only methods, because imported modules would keep the original class.
     """
     (arguments, option), (module, work) = (WRITERS | FOLDERS)[name], WORK[name]
 
     def never(*_, **__):
-        raise AssertionError("it has begun to work")
+        raise AssertionError("the command began to work")
 
     monkeypatch.setattr(module, work, never)
     done = invoke(*arguments, option, place)
@@ -110,7 +110,7 @@ def files_in(folder):
 
 
 def refused(folder, *arguments):
-    """Return the error message of a command that writes no file."""
+    """Check that a command fails without writing a file, and return its error message."""
     before = files_in(folder)
     done = invoke(*arguments)
     assert done.exit_code == 2, (done.output, done.exception)
@@ -162,7 +162,7 @@ def test_a_device_cannot_be_replaced(filled):
 
 
 def test_a_file_created_during_the_work_is_kept(filled):
-    """The path is checked again when the files are written."""
+    """The command checks the path again before it writes the files."""
     a_database(filled / "late.csv")
     contents = {filled / "new.json": b"{}", filled / "late.csv": json.dumps({}).encode()}
     with pytest.raises(ParameterError, match=r"late\.csv exists"):

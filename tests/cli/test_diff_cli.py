@@ -1,4 +1,4 @@
-"""``convexmarket diff``: its output, files, exit codes and refusals."""
+"""The command ``convexmarket diff``: output, files, exit codes and errors."""
 
 import json
 
@@ -20,7 +20,7 @@ def write(folder, error=0.1, status="solved"):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Change to a folder with a report, an equal one, and one with different results."""
+    """Change to a folder with a report, an equal report, and a report with different results."""
     monkeypatch.chdir(tmp_path)
     write("a")
     write("again")

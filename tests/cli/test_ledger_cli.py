@@ -1,4 +1,4 @@
-"""``convexmarket ledger``: recording sales, showing balances, exports and backups."""
+"""The command ``convexmarket ledger``: sales, balances, exports and backups."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def invoke(*arguments):
 
 
 def done(*arguments):
-    """Run a successful command and return its output in one line."""
+    """Run a command successfully, and return its output in one line."""
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     return plain(result.stdout)

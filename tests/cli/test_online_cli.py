@@ -51,7 +51,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def market_folder(tmp_path_factory):
-    """Open a market once, in a folder with its problem and rows."""
+    """Open one market for all tests, in a folder with its problem and rows."""
     folder = tmp_path_factory.mktemp("opened")
     for name, text in FILES.items():
         (folder / name).write_text(text)
@@ -63,7 +63,7 @@ def market_folder(tmp_path_factory):
 
 @pytest.fixture
 def opened(here, market_folder):
-    """Copy an open market to the folder m."""
+    """Copy the open market to the folder m."""
     shutil.copytree(market_folder, here / "m")
     return here
 
@@ -78,7 +78,7 @@ def invoke(*arguments):
 
 
 def done(*arguments):
-    """Run a successful command and return its standard output in one line."""
+    """Run a command successfully, and return its standard output in one line."""
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     return said(result.stdout)
@@ -348,7 +348,7 @@ def test_close_trains_a_model_within_the_privacy_sold(opened):
     assert (remaining <= sold).all()
     assert 0 < paid < 1e-3 * sold.min()
     assert (remaining / sold).max() == pytest.approx(1.0, rel=1e-9)
-    assert model["rows_not_used"] == 2  # d sold nothing, f was never quoted
+    assert model["rows_not_used"] == 2  # d sold nothing, and f received no quote
     for words in ("fresh seed", "second noise"):
         assert any(words in each for each in model["assumptions"])
 

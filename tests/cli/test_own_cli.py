@@ -1,4 +1,4 @@
-"""``convexmarket init`` and ``convexmarket buy``, from a table to a purchase."""
+"""The commands ``convexmarket init`` and ``convexmarket buy``, from a table to a purchase."""
 
 import json
 import re

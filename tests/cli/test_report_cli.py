@@ -1,4 +1,4 @@
-"""``convexmarket report``: one report, all reports, and their index."""
+"""The command ``convexmarket report`` for one report, all reports, and their index."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Return the titles of the problems that are run."""
+    """Record and return the titles of the problems that the command runs."""
     ran, perform = [], ClassifierFile.perform
 
     def recorded(self, *arguments, **options):

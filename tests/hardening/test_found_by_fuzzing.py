@@ -1,4 +1,4 @@
-"""Regression tests of all defects that fuzzing has found."""
+"""Regression tests for all defects that fuzzing has found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CORPUS = Path(__file__).parent / "corpus"
 HUGE = 10**400
 PRIOR, BUYER = cm.Uniform(0, 2), {"mu": 1.0, "sigma": 1.0, "gamma": 0.5}
 
-#: Calls that formerly gave an untyped error, a hang, or a wrong result.
+#: Calls that formerly raised an untyped error, did not end, or returned a wrong result.
 REFUSED = {
     "a folder with a null character": lambda: cm.OnlineMarket("a\0b"),
     "a number instead of markets": lambda: cm.Study(0.5),
@@ -175,7 +175,7 @@ def test_variants_with_numbers_of_all_sizes_are_certified(case, gap):
 
 
 def test_payments_are_accurate_if_sales_end_far_below_the_support():
-    """A former error was relative to a rent that is never paid; the oracle is scipy's quadrature"""
+    """Compare rents with a quadrature by scipy. Former errors were relative to a larger rent."""
     prior = cm.priors.TruncatedNormal(0.0794328, 1.0, 79.4328, 4509450079.4328)
     reports = np.asarray(prior.quantile([1e-4, 1e-9, 1 / 3, 0.6]))
     psi = np.asarray(prior.virtual_cost(reports))
@@ -195,7 +195,7 @@ def test_payments_are_accurate_if_sales_end_far_below_the_support():
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.toml")), ids=lambda path: path.stem)
 def test_fuzzed_problem_files_are_accepted_or_refused(path):
-    """Files named "good..." are accepted, and all others refused with a typed error."""
+    """The loader accepts files named "good..." and rejects all other files with a typed error."""
     if path.stem.startswith("good"):
         assert check_bytes(path.read_bytes()) == "accepted"
         return

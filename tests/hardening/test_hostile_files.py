@@ -1,4 +1,4 @@
-"""Commands read only regular files of the expected format, and errors never quote a file."""
+"""Commands read only regular files of the expected format, and errors do not quote files."""
 
 import decimal
 import os
@@ -40,7 +40,7 @@ def no_table(path):
 
 
 def headless(path):
-    """Write a table without a header; its first line is the row of a person."""
+    """Write a table without a header, whose first line is the row of a person."""
     path.write_text(f"Ann,{PRIVATE},0.5\nBob,healthy,0.4\n")
 
 
@@ -67,7 +67,7 @@ NAMES = ("f.csv", "f.parquet", "f.toml", "f.json", "f.sqlite", "rows.csv")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_refuses_files_of_another_format(here, name, make):
     if name == "a table" and make is headless:
-        pytest.skip("a draft takes its columns from the first line")
+        pytest.skip("the columns of a draft are the cells of the first line")
     cm.Ledger.create("books.sqlite").disconnect()
     (here / "market.toml").write_text(TRAINED_MARKET)
     for file in NAMES:

@@ -1,6 +1,6 @@
-"""Stored and exchanged files are data; the package never executes their contents.
+"""Stored and exchanged files contain data that the package never executes.
 
-joblib, Dask and forks exchange objects only between processes of the same user.
+Joblib, Dask and forks exchange objects only between processes of the same user.
 """
 
 import ast
@@ -21,7 +21,7 @@ IMPORT = "import_module"
 
 
 def violations(source):
-    """Yield the constructs of a module that could execute data."""
+    """Yield the statements of a module that could execute data."""
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module = getattr(node, "module", None)

@@ -1,4 +1,4 @@
-"""Errors name the row and column of a private cell but never its contents."""
+"""Errors contain the row and the column of a private cell but not its contents."""
 
 import traceback
 

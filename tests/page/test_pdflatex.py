@@ -1,4 +1,4 @@
-"""pdfLaTeX compiles the tables of a report with any text."""
+"""pdfLaTeX compiles report tables that contain arbitrary text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Written CSV files in LibreOffice."""
+"""LibreOffice does not read formulas from written CSV files."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ OFFICE = shutil.which("soffice")
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
-    """Return a function that converts a CSV file with a separator to the XML of LibreOffice."""
+    """Return a function that converts a CSV file with a given separator to XML with LibreOffice."""
     folder = tmp_path_factory.mktemp("office")
     names = [*NASTY, *PLAIN, "Ann\r=1+1", "Ann\n=1+1", "\t=1+1"]
     with open(folder / "names.csv", "w", encoding="utf-8", newline="") as file:
@@ -52,5 +52,5 @@ def test_libreoffice_finds_no_formulas(converted, separator):
 
 @pytest.mark.skipif(OFFICE is None, reason="needs LibreOffice")
 def test_libreoffice_finds_formulas_in_unguarded_cells(converted):
-    """Check that the previous test would detect formulas."""
+    """Check that the previous test detects formulas."""
     assert "table:formula" in converted("bare", "comma")[0]

@@ -1,10 +1,11 @@
 r"""Bounds for rows that a hyperplane separates with a margin.
 
 With probability :math:`1-\delta-\delta'`, every model of norm at most :math:`\beta` errs on at most
-:math:`\frac1{\ln2}\sum a_i\ln(1+e^{-z_i}) + \mu\|a\|` of the rows. The trained model minimises that
-sum plus :math:`b'^\top w`, so that its objective is at most that of :math:`\beta w^*`, with the
-separator :math:`w^*`, and the sum is at most :math:`\ln(1+e^{-\rho\beta}) + 2\beta\|b'\|`: the
-noise counts twice, :math:`\sigma = 2\cdot2\beta q/\ln2`. The weights are chosen without the rows.
+:math:`\frac1{\ln2}\sum a_i\ln(1+e^{-z_i}) + \mu\|a\|` of the rows. The trained model minimises this
+sum plus :math:`b'^\top w`. Its objective is at most the objective of :math:`\beta w^*`, where
+:math:`w^*` is the separator. The sum is therefore at most
+:math:`\ln(1+e^{-\rho\beta}) + 2\beta\|b'\|`. The noise counts twice, so
+:math:`\sigma = 2\cdot2\beta q/\ln2`. The weights do not depend on the rows.
 """
 
 from typing import NamedTuple
@@ -19,12 +20,12 @@ LN2 = float(np.log(2.0))
 
 
 def loss_limit(n_sellers, mu, sigma, gamma, *, density, order=0, share=1.0):
-    r"""Return leading orders of spread, noise and payments of m sellers (A, IX.2 and V.1).
+    r"""Compute the leading orders of spread, noise and payments (A, IX.2 and V.1).
 
-    The virtual cost x has the density ``h*x**n`` near 0, and a share xi of the expected sellers
-    arrives: A's Eq. (14) in expectation. At order 0 (Assumption IV.3) the parts sum to
-    :math:`\frac{4}{\sqrt3}h^{-1/4}\sigma^{1/4}\mu^{1/2}\gamma^{1/4}m^{-1/4}`. In Eq. (48) the last
-    term of :math:`E_4` is printed three times too large: xi, not 3*xi.
+    The virtual cost x has the density ``h*x**n`` near 0, and a share xi of the m expected sellers
+    arrives. At order 0 (Assumption IV.3), the three parts sum to
+    :math:`\frac{4}{\sqrt3}h^{-1/4}\sigma^{1/4}\mu^{1/2}\gamma^{1/4}m^{-1/4}`. The last term of
+    :math:`E_4` in Eq. (48) is xi instead of the printed 3*xi.
     """
     n = order
     power = mu**2 * gamma ** (n + 1) * (n + 1) ** 2 * (n + 2) / (2.0 * density * sigma * n_sellers)
@@ -35,7 +36,7 @@ def loss_limit(n_sellers, mu, sigma, gamma, *, density, order=0, share=1.0):
 def separation_margin(X, y):
     """Return the margin of the best separator through the origin (A, Assumption IV.4), or 0.
 
-    By duality it is the distance from the origin to the convex hull of the y_i x_i, one QP.
+    By duality, the margin is the distance from the origin to the convex hull of the y_i x_i.
     """
     signed = np.asarray(y, dtype=float)[:, None] * np.asarray(X, dtype=float)
     scale = np.linalg.norm(signed, axis=1).max() or 1.0
@@ -57,10 +58,10 @@ class ErrorBound(NamedTuple):
 def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regularization=0.0):
     r"""Bound the share of wrong predictions after a purchase of m separable rows.
 
-    The weights are chosen without the rows. The model minimises over the ball of radius
-    ``max_norm``; regularization costs :math:`\Lambda\beta^2/2`. ``training`` tends to
-    :math:`\log_2(1+e^{-\rho\beta})`, and spread and noise to 0, for many sellers (A, Theorems IV.5
-    and V.1). A prints the natural logarithm, with which the theorem is false.
+    The weights do not depend on the rows. The model minimises over the ball of radius ``max_norm``.
+    Regularization adds :math:`\Lambda\beta^2/2`. For many sellers, ``training`` tends to
+    :math:`\log_2(1+e^{-\rho\beta})`, and spread and noise tend to 0 (A, Theorems IV.5 and V.1). The
+    theorem is false with the natural logarithm, which A prints.
     """
     mu, sigma = logistic_risk_constants(0.05, 0.05, max_norm, n_features)
     fitted = np.logaddexp(0.0, -margin * max_norm) + regularization / 2 * max_norm**2
@@ -72,9 +73,9 @@ def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regular
 def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, share=1.0):
     r"""Bound the probability that error plus payments exceeds its limit by more than ``excess``.
 
-    The bound is the leading order in m for a buyer who minimises it; it is 1 if it is vacuous.
-    A, Theorem IV.5 has :math:`O(e^{-\nu m^{1/4}/(2\beta)})`. Here mu grows with
-    :math:`\sqrt{\ln(1/\delta)}`, not with :math:`\ln(1/\delta)`: the exponent is larger.
+    The bound is the leading order in m for a buyer who minimises it, and at most 1. A, Theorem IV.5
+    states :math:`O(e^{-\nu m^{1/4}/(2\beta)})`. Here the exponent is larger, because mu grows with
+    :math:`\sqrt{\ln(1/\delta)}` and not with :math:`\ln(1/\delta)`.
     """
 
     def above(log_chance):
@@ -90,7 +91,7 @@ def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, s
 
 
 class SeparableLimit(NamedTuple):
-    """Error and payments for many sellers, and the corresponding norm of the model."""
+    """Error and payments for many sellers, and the norm of the corresponding model."""
 
     error: float
     payments: float
@@ -102,9 +103,9 @@ def separable_limit(margin, lowest_cost, gamma, noise_norm, max_norm=None):
     r"""Bound error plus payments for infinitely many sellers with costs of at least p (B, 3.4).
 
     ``total`` is :math:`\log_2(1+e^{-\rho\beta}) + 2\sqrt{\sigma p\gamma}` with :math:`\sigma =
-    4\beta\|b\|/\ln2`, at the best :math:`\beta` unless one is given. B takes
-    :math:`\beta = 1/\sqrt{p\gamma}` and treats sigma as a constant, yet its sigma is proportional
-    to beta: its bound is of order :math:`(p\gamma)^{1/4}`; the best order is about its square.
+    4\beta\|b\|/\ln2`. The default :math:`\beta` minimises the bound. B uses :math:`\beta =
+    1/\sqrt{p\gamma}` and treats sigma as a constant, although sigma is proportional to beta. The
+    bound of B is of order :math:`(p\gamma)^{1/4}`. The best order is approximately its square.
     """
 
     def half(beta):
@@ -116,7 +117,7 @@ def separable_limit(margin, lowest_cost, gamma, noise_norm, max_norm=None):
 
 
 def separable_budget(error, margin, lowest_cost, noise_norm):
-    """Return payments that suffice for an error with any number of sellers (A, Section I.A)."""
+    """Compute payments that suffice for an error with any number of sellers (A, Section I.A)."""
 
     def budget(beta):
         room = error - _fit(margin, beta)
@@ -134,7 +135,7 @@ def _noise(beta, noise_norm):
 
 
 def _best_norm(bound, margin):
-    """Return the norm with the smallest bound; there may be a second local minimum near 0."""
+    """Minimise the bound over the norm, which can have a second local minimum near 0."""
     norms = np.geomspace(1e-3, 1e6, 400) / margin
     best = int(np.argmin([bound(beta) for beta in norms]))
     ends = norms[max(best - 1, 0)], norms[min(best + 1, norms.size - 1)]

@@ -12,7 +12,7 @@ MU, SIGMA, GAMMA = 1.3, 0.7, 0.4
 
 
 def parts(prior, m):
-    """Return the three parts of the optimal loss at the quantiles of a prior."""
+    """Compute the three terms of the optimal loss for sellers at the quantiles of a prior."""
     sellers = cm.Sellers(prior.quantile((np.arange(m) + 0.5) / m), prior=prior)
     result = cm.allocate(cm.Market.standard(sellers, mu=MU, sigma=SIGMA, gamma=GAMMA))
     spread = MU * np.linalg.norm(result.weights)

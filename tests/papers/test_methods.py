@@ -1,4 +1,4 @@
-"""The papers' own methods for the joint problem: descents, projections and payments."""
+"""Descents, projections and payments of the papers for the joint problem."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from problems.papers.methods.joint_payments import changed, joint_payment, unavo
 from problems.papers.methods.release_draws import MOST_BYTES, _non_interactive
 from problems.papers.methods.ridge_losses import sampling_chances
 
-#: With a large spread weight all sellers sell, and descents in z converge.
+#: With a large weight of the spread, all sellers sell, and descents in z converge.
 TERMS = Terms(20.0, 10.0, 0.1, squared=True)
 
 
@@ -105,7 +105,7 @@ def test_descents_outside_the_convex_region_depend_on_their_start():
 
 
 def test_sampling_as_published_violates_its_guarantee() -> None:
-    """Noise that depends on the size of a sample reveals its members (docs/theory.md, 7.2)."""
+    """Noise that depends on the sample size reveals members of the sample (docs/theory.md, 7.2)."""
     d, promised = 10, 0.01
     alpha = 100.0 * d
     chance = sampling_chances(np.array([promised, 1.0]), 1.0)[0]

@@ -14,10 +14,10 @@ from tests.oracles.store import read
 
 SPECS = {RENAMED.get(each["name"], each["name"]): each["spec"] for each in read("reports")}
 REPORTS = [name.replace("_", "-") for name in NAMES]
-#: The report that contains each part.
+#: Name of the report that contains each part.
 HOME = {part.replace("_", "-"): report for report in PARTS for part in PARTS[report]}
 ALONE = sorted([*(name for name in REPORTS if name.replace("-", "_") not in PARTS), *HOME])
-#: A table of each experiment whose rows do not depend on the size of the run, and its keys.
+#: A table of each experiment with the same rows in quick and full runs, and the keys of the table.
 ROWS = {
     "limits-variants": ("runs", ["market", "value"]),
     "limits": ("points", ["objective.payments.weight", "constraints.max_epsilon"]),
@@ -90,7 +90,7 @@ def verdicts(name, frames):
 
 
 def is_read(claims, before, frames):
-    """Check whether the claims change or fail with incomplete tables."""
+    """Check whether incomplete tables change the claims or raise an error."""
     try:
         return repr(list(claims(frames))) != before
     except (LookupError, NameError, AttributeError, ValueError, TypeError):
@@ -98,7 +98,7 @@ def is_read(claims, before, frames):
 
 
 def changed(name, frames, rng):
-    """Yield tables in which one column used by the claims is changed."""
+    """Yield tables with a change in one of the columns that the claims use."""
     claims = experiment(name).claims
     before, read = repr(list(claims(frames))), []
     for name, frame in frames.items():

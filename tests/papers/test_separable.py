@@ -1,4 +1,4 @@
-"""Separable rows: the margin, and error bounds for many sellers (A, IV.5; B, 3.4)."""
+"""Margins of separable rows, and error bounds for many sellers (A, IV.5; B, 3.4)."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ LN2 = np.log(2)
 
 
 def rows(m, rng, margin=0.3):
-    """Draw rows of the unit disc with a margin from the line through (1, -1)."""
+    """Draw rows from the unit disc with a minimum distance to the line through (1, -1)."""
     X = rng.normal(size=(4 * m + 100, 2))
     X *= (np.sqrt(rng.uniform(size=len(X))) / np.linalg.norm(X, axis=1))[:, None]
     X = X[np.abs(X @ [1, 1]) / np.sqrt(2) >= margin][:m]
@@ -45,7 +45,7 @@ def test_inseparable_rows_have_margin_zero():
 
 
 def trained(X, y, weights, noise, beta):
-    """Return the minimiser of the perturbed loss over the ball of radius beta."""
+    """Minimise the perturbed loss over the ball of radius beta."""
 
     def objective(w):
         z = y * (X @ w)
@@ -88,7 +88,7 @@ def test_the_bound_holds_after_exact_and_online_purchases(online):
 
 
 def test_with_natural_logarithms_the_theorem_is_false():
-    """The best short model misclassifies nine of ten rows, more than ln(1 + exp(-rho*beta))."""
+    """The best bounded model misclassifies 9 of 10 rows, more than ln(1 + exp(-rho*beta))."""
     X = np.array([[1e-3, -0.1]] * 9 + [[1e-3, 0.99]])
     y, weights, beta = np.ones(10), np.full(10, 0.1), 0.1
     margin = separation_margin(X, y)

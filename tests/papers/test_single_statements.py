@@ -1,4 +1,4 @@
-"""Statements of docs/statements.toml that no test of a package covers."""
+"""Tests of statements in docs/statements.toml that no other test covers."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_the_moments_of_small_margins_follow_from_the_density_of_the_virtual_cos
     ids=["norm", "square", "losses"],
 )
 def test_payments_have_the_same_formula_for_every_loss(loss):
-    """The formula is c eps(c) plus the integral of eps(z) up to c_hi (A, III.3, remark 1)."""
+    """The payment is c eps(c) plus the integral of eps(z) up to c_hi (A, III.3, remark 1)."""
     prior, reports = cm.Uniform(0, 1), np.array([0.1, 0.3, 0.6])
 
     def purchase(z):
@@ -56,7 +56,7 @@ def test_payments_have_the_same_formula_for_every_loss(loss):
 
 
 def test_output_perturbation_as_printed_keeps_the_granted_epsilon():
-    """Audit the printed noise and weights of R, Theorem 3.2, with exact losses."""
+    """Audit the noise and weights of R, Theorem 3.2, as printed, with exact privacy losses."""
     rng = np.random.default_rng(0)
     X, granted = rng.uniform(0, 1, (30, 2)), rng.uniform(0.5, 2.0, 30)
     y = np.clip(X @ [0.5, -0.4] + rng.normal(0, 0.1, 30), -1, 1)
@@ -76,7 +76,7 @@ def test_output_perturbation_as_printed_keeps_the_granted_epsilon():
 
 
 def test_table_14_is_reproduced_within_a_factor_of_one_and_a_half():
-    """Compare 72 private cells of R, Table 14: standard deviations over lambda."""
+    """Compare 72 private cells of R, Table 14, with standard deviations for each lambda."""
     cells = read_tables(ROOT / "reports/ridge")["ridge-medical-published"]
     table = cells[cells.file.str.endswith("table14.csv") & (cells.method != "nonprivate")]
     assert len(table) == 72

@@ -1,4 +1,4 @@
-"""Forked processes that report their results and are killed at any instant."""
+"""Forked processes that report their results and can be killed at any time."""
 
 import gc
 import json
@@ -15,7 +15,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and 
 
 
 class Child:
-    """A forked process that runs a function; its messages can be read even after its end."""
+    """A forked process that runs a function. Its messages can be read after its end."""
 
     def __init__(self, work):
         self.lines = []
@@ -26,7 +26,7 @@ class Child:
             try:
                 gc.freeze()  # garbage collection would copy the memory of the parent
                 os.close(self.reader)
-                # Short lines are written entirely or not at all.
+                # The write of a short line is atomic.
                 work(lambda *reported: os.write(write, (json.dumps(reported) + "\n").encode()))
                 status = 0
             except BaseException:
@@ -46,12 +46,12 @@ class Child:
             self.lines.append(json.loads(line))
 
     def kill(self):
-        """Kill the process, unless it has ended, and return its messages."""
+        """Kill the process if it is still running, and return its messages."""
         os.kill(self.pid, signal.SIGKILL)
         return self.end()
 
     def end(self):
-        """Wait for the end of the process and return its messages."""
+        """Wait until the process ends, and return its messages."""
         with os.fdopen(self.reader) as pipe:
             self.lines += [json.loads(line) for line in pipe]
         _, status = os.waitpid(self.pid, 0)
@@ -60,12 +60,12 @@ class Child:
 
 
 def at_once(works):
-    """Run each function in a separate process at the same time; return the results."""
+    """Run all functions in parallel processes, and return their results."""
     wait, go = os.pipe()
 
     def begin(work, notify):
         os.close(go)
-        os.read(wait, 1)  # blocks until all writing ends are closed
+        os.read(wait, 1)  # blocks until all write ends of the pipe are closed
         notify(work())
 
     children = [Child(lambda notify, work=work: begin(work, notify)) for work in works]
@@ -76,7 +76,7 @@ def at_once(works):
 
 
 def stopping(call, notify, before=True):
-    """Wrap a function: before or after its work, send a message and wait for SIGKILL."""
+    """Wrap a function so that it sends a message before or after its work and waits for SIGKILL."""
 
     def stop(*arguments, **options):
         result = None if before else call(*arguments, **options)

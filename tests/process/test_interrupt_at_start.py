@@ -1,4 +1,4 @@
-"""Ctrl-C while the package loads gives one line and the exit code, without a traceback."""
+"""Ctrl-C during the import of the package prints one line without a traceback."""
 
 import os
 import select
@@ -13,7 +13,7 @@ from convexmarket.cli.consoles import INTERRUPTED
 from tests import ROOT
 
 PATIENCE = 120.0
-#: Module whose import triggers Ctrl-C: after the handler, long before the command starts.
+#: Module whose import triggers Ctrl-C, after the start of the handler and before the command.
 MOMENTS = ("numpy", "cvxpy", "convexmarket.market")
 
 
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "convexmarket"]
 
 
 def started(command, ignored=False):
-    """Start the command with printed imports, even if the tests run in the background."""
+    """Start the command with printed imports, also if the tests run in the background."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     handler = signal.SIG_IGN if ignored else signal.SIG_DFL
     return subprocess.Popen(
@@ -34,7 +34,7 @@ def started(command, ignored=False):
 
 
 def interrupted_at(process, module):
-    """Send SIGINT when a module is imported; return the exit code and both outputs."""
+    """Send SIGINT during the import of a module, and return the exit code and both outputs."""
     text, mark = b"", f"| {module}\n".encode()
     deadline = time.monotonic() + PATIENCE
     while mark not in text.replace(b" ", b"").replace(b"|", b"| "):

@@ -1,4 +1,4 @@
-"""Commands without any network."""
+"""Tests of commands without a network."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ COMMAND_LINE = ("-c", "from convexmarket.cli import main; main()")
 
 
 def without_network(*command, cwd):
-    """Run Python in a namespace without any network, including the loopback interface."""
+    """Run Python in a namespace without network interfaces, not even the loopback interface."""
     return subprocess.run(
         ["unshare", "--user", "--map-root-user", "--net", sys.executable, *command],
         cwd=cwd,

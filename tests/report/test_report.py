@@ -1,4 +1,4 @@
-"""Reports: accepted contents, written files and escaping."""
+"""Accepted contents of reports, written files and escaping."""
 
 import math
 import re
@@ -204,7 +204,7 @@ def test_text_from_data_is_escaped_in_html(words):
 
 
 @given(texts)
-@example("\x85")  # a control character that str.split treats as a blank
+@example("\x85")  # str.split treats this control character as a blank
 def test_escaped_markdown_is_one_paragraph_with_the_same_text(words):
     html = MarkdownIt("commonmark", {"html": True}).enable("table").render(escape_markdown(words))
     assert set(Page(html).elements) <= {"p"}

@@ -1,4 +1,4 @@
-"""A few runs with manual results."""
+"""A few runs with manually computed results."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def run(solver: str, size: int = 100, seed: int = 0, **changes: Any) -> dict[str
 
 
 def frame(*rows: dict[str, Any]) -> pd.DataFrame:
-    """Return the runs as the table of a study."""
+    """Convert runs to the table of a study."""
     return pd.DataFrame(rows)
 
 
 def only(table: pd.DataFrame, **values: Any) -> Any:
-    """Return the only row with these values; the default size is "all"."""
+    """Return the only row with the given values. The default size is "all"."""
     if "size" in table and "size" not in values:
         table = table[table["size"].isna()]
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""Stub solvers with wrong results, hangs, crashes, excessive memory or errors."""
+"""Stub solvers that return wrong results, hang, crash, exhaust memory or raise errors."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 
 class WrongPoint(CLARABEL):
-    """A solver that returns a wrong point with the status optimal."""
+    """A solver that returns a wrong point with the status "optimal"."""
 
     def name(self):
         return "WRONGPOINT"
@@ -22,7 +22,7 @@ class WrongPoint(CLARABEL):
 
 
 class Infeasible(CLARABEL):
-    """A solver that reports infeasibility of feasible problems."""
+    """A solver that returns the status "infeasible" for feasible problems."""
 
     def name(self):
         return "INFEASIBLE"

@@ -1,4 +1,4 @@
-"""Comparisons of solvers: outcomes, misbehaving solvers, journals and refusals."""
+"""Comparisons of solvers: outcomes, faulty solvers, journals and errors."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The journal keeps complete records and ignores partial ones."""
+"""The journal keeps complete records and ignores partial records."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""One measured run: times, checks, and the row of a failed solver."""
+"""Measurements of one run: times, checks, and the row of a failed solver."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from convexmarket.studies.subproblems.markets import Declared, Instance
 
 
 def bowl(*, broken=0.0, exact=True, answer=None, lower=None):
-    """``min ||x - target||^2`` subject to ``x <= 1``, with a given answer and violation."""
+    """``min ||x - target||^2`` subject to ``x <= 1``, with a given solution and violation."""
     targets = np.array([0.5, 3.0]), np.array([0.25, 2.0])
 
     def declared(_formulation):

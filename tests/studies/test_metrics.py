@@ -1,4 +1,4 @@
-"""Rates, means and profiles of solvers equal manual values."""
+"""Rates, means and profiles of solvers equal manually computed values."""
 
 from __future__ import annotations
 

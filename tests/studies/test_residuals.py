@@ -1,4 +1,4 @@
-"""Residuals equal manual values and do not depend on units."""
+"""Residuals equal manually computed values and do not depend on units."""
 
 import cvxpy as cp
 import numpy as np
@@ -28,9 +28,9 @@ class TestManualValues:
         ("point", "multipliers", "residuals"),
         [
             ([1.0, 1.0], [-2.0, 0.0], [0.0, 0.0, 0.0, 0.0]),
-            # A violated equation: 2.5 instead of 2, and slopes 2 and 3 with multipliers of 2.
+            # The equation is violated (2.5 instead of 2). Slopes of 2 and 3 have multipliers of 2.
             ([1.0, 1.5], [-2.0, 0.0], [0.5 / 2.5, 0.0, 1.0 / 3.0, 2.0 * 0.5 / 3.25]),
-            # A nonzero multiplier of a slack inequality.
+            # The inequality is not active but has a nonzero multiplier.
             ([1.0, 1.0], [-2.0, 0.5], [0.0, 0.0, 0.25, 0.5 * 2.0 / 2.0]),
         ],
     )
@@ -80,7 +80,7 @@ def test_unsupported_problems_are_refused():
 
 
 def random_program(rng, unit=1.0, price=1.0):
-    """Return a random quadratic program in other units of x and of the objective."""
+    """Draw a random quadratic program with scaled units of x and of the objective."""
     n = 5
     root, cost = rng.standard_normal((n, n)), rng.standard_normal(n)
     x = cp.Variable(n, name="x")

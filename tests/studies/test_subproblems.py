@@ -1,4 +1,4 @@
-"""Every declaration of a subproblem has the optimum of an exact method."""
+"""Every declaration of a subproblem has the same optimum as an exact method."""
 
 import warnings
 from types import SimpleNamespace
@@ -82,13 +82,13 @@ DECLARED = [
 
 def solve(declared, **options):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warnings about accuracy; the answers are compared below
+        warnings.simplefilter("ignore")  # the tests below compare the solutions
         declared.problem.solve(**(options or TIGHT))
     return declared.answer()
 
 
 def check(instance, formulation, tolerance=1e-7):
-    """Solve for both parameter values and compare with the exact or the most accurate answers."""
+    """Solve for two parameter values, and compare with the exact or the most accurate results."""
     first = CLASSES[instance.problem_class][0]
     declared, other = instance.declare(formulation), instance.declare(first)
     assert declared.problem.is_dcp(dpp=True)
@@ -110,7 +110,7 @@ def check(instance, formulation, tolerance=1e-7):
         assert abs(instance.objective(answer, value) - optimum) <= tolerance * size
         assert instance.violation(answer) <= 10 * tolerance
         answers.append(answer)
-    assert programs[0] is programs[1], "another value must not be compiled again"
+    assert programs[0] is programs[1], "a new value must not cause a second compilation"
     return answers
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on reported statuses, from residuals and reference values."""
+"""Verdicts on the statuses of solvers, from residuals and reference values."""
 
 import numpy as np
 import pytest
@@ -84,7 +84,7 @@ def test_a_better_value_with_small_residuals_refutes_an_exact_method(better, ref
 
 
 def test_the_shipped_runs_keep_their_outcomes():
-    """The measurements of the shipped study have the outcomes that its report states."""
+    """The measurements of the stored study give the outcomes in its report."""
     tables = read_tables(ROOT / "reports" / "solver-study")
     runs, references = tables["all-runs"], tables["all-references"]
     replies = [replayed(row) for row in runs.to_dict("records")]
@@ -96,7 +96,7 @@ def test_the_shipped_runs_keep_their_outcomes():
 
 
 def replayed(row):
-    """Reconstruct the reply of a run from its row."""
+    """Reconstruct the reply of a solver from the row of its run."""
     outside = row["outcome"] in ("time limit", "memory limit", "crashed")
     reply = {"ended": row["outcome"] if outside else "finished", "log": ""}
     if outside:

@@ -8,7 +8,7 @@ from convexmarket.report.document import Text
 
 
 def begin(title, doc, finding, claims):
-    """Begin a report with the question in the paragraph "Question:" of a docstring."""
+    """Begin a report whose question is the paragraph "Question:" of a docstring."""
     words = doc.split("Question: ")[1].split("\n\n")[0].split()
     page = cm.Report(title, question=" ".join([words[0].capitalize(), *words[1:]]))
     page.headline(finding)
@@ -18,11 +18,10 @@ def begin(title, doc, finding, claims):
 
 
 class Experiment:
-    """An experiment of a module with several; its methods are the three functions of a script.
+    """One of several experiments in a module. Its methods are the three functions of a script.
 
-    A subclass defines the docstring of a script, the title of its report, and a note for the
-    reader. ``finding`` describes the result of the tables in a sentence, and ``pages`` adds figures
-    and tables to the report.
+    A subclass defines the docstring of a script, the title of its report, and a note. ``finding``
+    summarises the tables in a sentence, and ``pages`` adds figures and tables to the report.
     """
 
     title = note = ""
@@ -37,10 +36,10 @@ class Experiment:
 
 
 class Together:
-    """Experiments on one question, on one page. The first part determines the headline.
+    """A report on several experiments. The first experiment determines the headline.
 
     The name of a table or figure begins with the name of its part. The page shows the first figure
-    of each part, and the appendix the others. A part needs no title and no question.
+    of each part, and the appendix shows the other figures. Parts have neither title nor question.
     """
 
     def __init__(self, parts):

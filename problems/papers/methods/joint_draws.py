@@ -20,24 +20,24 @@ MEASURES += ["two_step_weight_variance", "expected_payments", "train_error", "te
 MEASURES += ["noiseless_train_error", "noiseless_test_error", "empirical_loss", "mean_loss"]
 MEASURES += ["residual"]
 WARNING = (
-    "The joint problem chooses weights, eta and model by looking at the data, so neither the "
-    "model nor the payments have a privacy guarantee. Averages are over sensitivities, given "
-    "guarantees and noise. The rows are the same in every draw, and other rows would give other "
+    "The joint problem uses the data to choose the weights, eta and the model, so neither the "
+    "model nor the payments have a privacy guarantee. Averages are taken over sensitivities, "
+    "given guarantees and noise. All draws use the same rows, and different rows would change the "
     "numbers."
 )
 
 
 def random(purpose, draw):
-    """Create a generator for a branch: 0 sensitivities, 1 guarantees, 2 noise, 3 starts."""
+    """Create a generator for sensitivities (0), guarantees (1), noise (2) or starts (3)."""
     return np.random.default_rng(np.random.SeedSequence(0, spawn_key=(purpose, draw)))
 
 
 def sweep(declare, values, draws, m, noise, starts):
-    """Solve a joint problem at every value for every draw, and average over the draws.
+    """Solve a joint problem for every value and draw, and average over the draws.
 
-    ``declare`` maps a value, the ranks of sensitivities and the ranks of guarantees, each of shape
-    (m,), to a Market. If a value is a pair, the axis shows its first entry. Return the DataFrames
-    "points" (means over the draws that have an answer, and their standard errors) and "draws".
+    ``declare`` maps a value, the ranks of sensitivities and the ranks of guarantees to a Market.
+    The ranks are arrays of shape (m,). If a value is a pair, the axis shows its first entry. Return
+    the DataFrames "draws" and "points", with means and standard errors over the solved draws.
     """
     rows = synthetic(m, 5, 0, 500, 2000)
     places = [(point, draw) for point in range(len(values)) for draw in range(draws)]
@@ -49,7 +49,7 @@ def sweep(declare, values, draws, m, noise, starts):
 
 
 def _solve(declare, value, draw, rows, noise, starts):
-    """Measure one point for one draw, or record the reason for a missing answer."""
+    """Solve one point for one draw and measure the result, or record the error message."""
     m, n = rows.X_train.shape
     vector = gamma_sphere_noise(n, random(2, draw))
     market = declare(value, random(0, draw).random(m), random(1, draw).random(m))
@@ -85,7 +85,7 @@ def _variance(weights):
 
 
 def _average(draws):
-    """Average every point over the draws that have an answer."""
+    """Average every point over its solved draws."""
     table = []
     for (point, x), rows in draws.groupby(["point", "x"], sort=False):
         solved = rows[rows.message == ""]
@@ -100,7 +100,7 @@ def _average(draws):
 
 
 def curve(frames, measure):
-    """Return the curve of a measure for each draw that has an answer at every point."""
+    """Return the curve of a measure for each draw that is solved at every point."""
     return curves(frames["draws"], measure, "point")
 
 
@@ -113,14 +113,14 @@ def pages(page, frames, axis, log="x"):
     ]
     long, ends = pd.DataFrame(long), {"low": "mean_low", "high": "mean_high"}
     for caption, names in {
-        "Misclassified rows, and test rows without noise": [*MEASURES[7:9], MEASURES[10]],
+        "Training and test errors, and test errors without noise": [*MEASURES[7:9], MEASURES[10]],
         "Logistic loss with purchased weights and with equal weights": MEASURES[11:13],
         "Total privacy with and without access to the data": MEASURES[1:3],
         "Variance of the weights with and without access to the data": MEASURES[4:6],
     }.items():
         shown = long[long.measure.isin(names)]
         figure = lines(shown, axis, "mean", hue="measure", log=log, ylabel="error", **ends)
-        page.add(figure, caption=f"{caption}; bands: 95% intervals over draws.")
+        page.add(figure, caption=f"{caption}. The bands are 95% intervals over draws.")
     page.add(frames["points"], caption="Means over draws and standard errors.", name="points")
-    page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)
+    page.add(frames["draws"], caption="Results of every draw.", name="draws", appendix=True)
     page.add(WARNING)

@@ -1,9 +1,9 @@
 """The papers' method for the joint problem: projected gradient descent on a grid of eta.
 
-For each eta = m*eps_avg of a grid, model and weights are updated together, from a random model and
-equal weights. Then the best point is selected (A, Algorithm 4). The best eta may be between two
-points, and a descent may stop early. With ``logarithms`` the descent updates z = log(a) and
-projects onto sum exp(z) = 1, a set that is not convex (B, section 4.2).
+For each eta = m*eps_avg of a grid, a descent updates model and weights together, from a random
+model and equal weights. The method selects the best point (A, Algorithm 4). The best eta can lie
+between two points, and a descent can stop early. With ``logarithms``, the descent updates z =
+log(a) and projects onto the set sum exp(z) = 1, which is not convex (B, section 4.2).
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from convexmarket.allocation.simplex import project_capped_simplex
 
 @dataclass(frozen=True)
 class Terms:
-    """Return mu of the norm, mu of its square, and the cap k of a market."""
+    """Weights of a market, its cap, and whether the spread is the squared norm."""
 
     mu: float
     sigma: float
@@ -39,7 +39,7 @@ def slopes(joint, terms, model, weights, eta):
 
 
 def project_logarithms(v):
-    """Project v onto sum exp(z) = 1 by z + tau*exp(z) = v, or return NaN without a solution."""
+    """Project v onto sum exp(z) = 1 by solving z + tau*exp(z) = v. Return NaN without solution."""
 
     def nearest(tau):
         turn = -(1 - 1e-12) / np.e
@@ -58,10 +58,10 @@ def project_logarithms(v):
 
 
 def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations=10_000):
-    """Descend at one eta from a model and equal weights. Return model, weights and objective.
+    """Run a descent at one eta from equal weights. Return model, weights and objective.
 
-    A step is halved until the objective is below a quadratic bound, and increased by a tenth in
-    each iteration. The bound uses gradients if differences are rounding errors.
+    Each iteration increases the step by a tenth, and halves it until the objective is below a
+    quadratic bound. A second bound uses gradients, because differences can be rounding errors.
     """
     m = len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)
@@ -105,7 +105,7 @@ def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations
 
 
 def largest_eta(joint, terms):
-    """Return an upper bound on eta at stationary points."""
+    """Compute an upper bound on eta at stationary points."""
     costs, m = np.sort(joint.market.sellers.virtual_costs), len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)
     full = int(1.0 / limit + 1e-9)

@@ -1,7 +1,7 @@
 """The joint problem as a nonlinear program in CVXPY's nonlinear interface.
 
-Products of variables violate DCP, but not the rules of ``solve(nlp=True)``, which passes
-derivatives to a local solver. The method requires CVXPY 1.9 and the solver Uno (unopy).
+Products of variables violate the DCP rules. ``solve(nlp=True)`` accepts them and passes derivatives
+to a local solver. The method requires CVXPY 1.9 and the solver Uno (unopy).
 """
 
 import contextlib
@@ -15,9 +15,9 @@ PRESETS = ("ipopt", "filtersqp")
 
 
 def solve_nonlinear(joint, terms, model, weights, eta):
-    """Solve from a start. Return model, weights and eta, or None if the solver fails.
+    """Solve from a starting point. Return model, weights and eta, or None if the solver fails.
 
-    The unknowns are the model, ``m*a`` and ``eta/eta_start``, all of order one.
+    The variables are the model, ``m*a`` and ``eta/eta_start``, and all are of order one.
     """
     m, n = joint.X.shape
     for preset in PRESETS:

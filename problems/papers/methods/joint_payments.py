@@ -2,9 +2,9 @@
 
 The optimal objective V, minimised over the model, is concave in the virtual cost of a seller, with
 slope gamma*eps_i. For a uniform prior psi'(c) = 2, so the rent of Eq. (8) is (V(psi(c_hi)) -
-V(psi(c_i)))/(2*gamma). This requires global optima. At a local optimum a higher report may sell
-more: z < z' with eps < eps'. Then the total gain of the two misreports, z' for z and z for z', is
-(z' - z)(eps' - eps) for any payments, so no payment is truthful.
+V(psi(c_i)))/(2*gamma). This formula requires global optima. At a local optimum, a higher report can
+sell more, that is, z < z' and eps < eps'. The gains of the two misreports, z' for z and z for z',
+then sum to (z' - z)(eps' - eps) > 0 for any payments. No payments are truthful in this case.
 """
 
 import numpy as np
@@ -13,14 +13,14 @@ import convexmarket as cm
 
 
 def changed(joint, seller, report):
-    """Return the same problem with another report of one seller."""
+    """Return the same problem with a new report of one seller."""
     sellers = joint.market.sellers.with_report(seller, float(report))
     market = cm.Market(sellers, joint.market.objective, joint.market.constraints)
     return cm.JointMarket(market, joint.X, joint.y, regularization=joint.regularization)
 
 
 def joint_payment(joint, seller, gamma):
-    """Return the payment of Eq. (8) to one seller, whose prior is uniform, at a global optimum."""
+    """Compute the payment of Eq. (8) to one seller with a uniform prior, at a global optimum."""
     top = joint.market.sellers.priors[0].support[1]
     result, highest = (
         cm.allocate_jointly(problem) for problem in (joint, changed(joint, seller, top))
@@ -36,7 +36,7 @@ def joint_payment(joint, seller, gamma):
 
 
 def unavoidable_gain(joint, seller, reports, solve=cm.allocate_jointly):
-    """Compute a lower bound on the gain of a misreport, for any payments, over pairs of reports."""
+    """Bound the largest gain of a misreport from below for any payments, from pairs of reports."""
     z = np.asarray(reports, dtype=float)
     sold = np.array([solve(changed(joint, seller, each)).epsilon[seller] for each in z])
     return float(np.max((z[None] - z[:, None]) * (sold[None] - sold[:, None])) / 2.0)

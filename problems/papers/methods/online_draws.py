@@ -1,9 +1,9 @@
 """Policies for sellers who arrive one by one, and the optimum in hindsight (A, Fig. 3).
 
-A draw is a stream of sellers. Shorter streams are beginnings of longer streams. All policies, and a
-buyer who knows all reports in advance, use the same stream. The loss is A, Eq. (11), with the
-virtual costs of the prior, mu = sigma = gamma = 1. A policy that buys nothing has an infinite loss.
-Such draws are counted, and averages are over the other draws.
+A draw is a stream of sellers. A shorter stream is the beginning of a longer stream. All policies,
+and a buyer who knows all reports in advance, use the same streams. The loss is A, Eq. (11), with
+the virtual costs of the prior and mu = sigma = gamma = 1. A policy that buys nothing has an
+infinite loss. Such draws are counted and excluded from the averages.
 """
 
 from itertools import product
@@ -20,7 +20,7 @@ BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
 SIZES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
 MEASURES = ["loss", "paid_loss", "ratio", "regret", "eta", "n_bought", "largest_weight", "payments"]
 KEY = ["policy", "fraction", "size"]
-#: Policies that do not know the prior, and the same policies with the prior.
+#: Policies without the prior, and the corresponding policies with the prior.
 KNOWING = {"learnt": "replanned", "guess": "expectation"}
 
 
@@ -28,8 +28,8 @@ def policy(name, size, prior, guess=None):
     """Return a policy for an expected number of sellers.
 
     "expectation" and "algorithm-3" are the rules of A. "replanned" repeatedly computes a new plan
-    for the remaining sellers, and "learnt" does so with a prior learnt from the guess and the
-    reports. "guess" always uses the guess as prior.
+    for the remaining sellers. "learnt" computes these plans with a prior that it learns from the
+    guess and the reports. "guess" uses the guess as prior for all sellers.
     """
     rule = {"rule": "algorithm-3"} if name == "algorithm-3" else {}
     start = cm.OnlinePolicy(guess if name in KNOWING else prior, size, **BUYER, **rule)
@@ -68,7 +68,7 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
 
 
 def floor(prior):
-    """Bound all losses from below by noise and payments for the lowest virtual cost."""
+    """Compute a lower bound on all losses, from noise and payments at the lowest virtual cost."""
     cheapest = float(np.asarray(prior.ironed_virtual_cost(prior.support[0])))
     return 2.0 * np.sqrt(BUYER["sigma"] * BUYER["gamma"] * max(cheapest, 0.0))
 
@@ -88,7 +88,7 @@ def average(draws):
 
 
 def claim(frames, text, source, check, measure, policy, along="size"):
-    """Check a claim about a policy at each fraction or size, and describe the first and last."""
+    """Check a claim on a policy at each fraction or size. Describe the first and last result."""
     subset = frames["draws"][frames["draws"].policy == policy]
     at = "fraction" if along == "size" else "size"
     result = {}
@@ -109,14 +109,14 @@ def pages(page, frames, x="size", by="policy"):
     """Add the figures and tables of an online report."""
     points, look = frames["points"], {"hue": by, "xlabel": {"size": "expected sellers"}.get(x, x)}
     figure = lines(points, x, "ratio", log="x", low="ratio_low", high="ratio_high", **look)
-    page.add(figure, caption="Loss relative to the optimum in hindsight; bands: 95% intervals.")
+    page.add(figure, caption="Loss relative to the optimum in hindsight, with 95% intervals.")
     figure = lines(points, x, "loss", log="xy", low="loss_low", high="loss_high", **look)
-    page.add(figure, caption="Loss; bands: 95% intervals.")
+    page.add(figure, caption="Loss with 95% intervals.")
     page.add(lines(points, x, "payments", log="x", **look), caption="Payments.")
     page.add(points, caption="Means and 95% intervals.", name="points", appendix=True)
     page.add(
-        "No model is trained here, and sellers accept every offer. With few sellers, a few draws "
-        "that buy almost nothing have large losses and dominate the mean, so compare medians as "
-        "well. Intervals of exponents are computed from the residuals of a straight line."
+        "No model is trained here, and sellers accept every offer. With few sellers, draws with "
+        "almost no purchase have large losses and dominate the mean, so compare medians as well. "
+        "The intervals of exponents are computed from the residuals of a fitted line."
     )
-    page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)
+    page.add(frames["draws"], caption="Results of every draw.", name="draws", appendix=True)

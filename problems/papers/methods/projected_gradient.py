@@ -1,8 +1,8 @@
 """The papers' method (A, Section IV) as a baseline for other methods.
 
-For each eta of a grid, projected gradient descent computes the weights, and then the best eta is
-selected. The answer has no guarantee, because the best eta may be between two points of the grid or
-outside it. Its error is relative to the exact allocation of the same market.
+For each eta of a grid, projected gradient descent computes the weights. The method selects the best
+eta of the grid. The result is not certified, because the best eta can lie between two points of the
+grid or outside the grid. Its error is relative to the exact allocation of the same market.
 """
 
 import numpy as np
@@ -15,8 +15,7 @@ def descend(market, eta, start, max_iterations=1000, tol=1e-8):
     """Minimise ``mu*||a|| + gamma*eta*psi'a`` by projected gradient descent on the capped simplex.
 
     The descent stops when a step of length ``1/(mu*sqrt(m))`` changes the weights by less than
-    ``tol``, relative to their norm. Return the weights, the number of steps, and whether they
-    converged.
+    ``tol``, relative to their norm. Return weights, number of steps and whether they converged.
     """
     form, weights = market.standard_form, start
     for iteration in range(1, max_iterations + 1):
@@ -33,7 +32,7 @@ def descend(market, eta, start, max_iterations=1000, tol=1e-8):
 def projected_gradient(market, etas):
     """Allocate by the papers' method. Return weights, eta and the relative excess.
 
-    The first descent starts from equal weights, and each other descent from the previous weights.
+    The first descent starts from equal weights. Later descents start from the previous weights.
     """
     form = market.standard_form
     weights, ends = np.full(form.virtual_costs.size, 1.0 / form.virtual_costs.size), []

@@ -1,9 +1,9 @@
 """A comparison of releases of predictions of a kernel model (K).
 
-For every size, data sets are drawn and a model is fitted to each. Every release uses the same
-models and answers the test rows in order. The loss relative to the model without noise is compared
-with the bound of the theory. The noise of a release does not depend on the other releases. Every
-row has the same guarantee: epsilon with delta, and delta 0 for the linear model.
+For every size, data sets are drawn and a model is fitted to each data set. All releases use the
+same models and answer the test rows in order. The loss relative to the model without noise is
+compared with the bound of the theory. The noise of a release does not depend on the other releases.
+Every row has the same guarantee (epsilon, delta), with delta = 0 for the linear model.
 """
 
 import math
@@ -31,7 +31,7 @@ from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import mean_interval, power_fit
 
 DELTA, FAILURE = 1e-6, 0.05
-#: A release is useful up to this bound on the error, and up to this loss of accuracy.
+#: Largest bound on the error and largest loss of accuracy of a useful release.
 USEFUL_ERROR, USEFUL_LOSS = 0.3, 0.02
 LARGEST_N, MOST_POINTS, MOST_BYTES, MOST_UPDATES = 10**12, 5000, 8e9, 10**12
 KEY = ["size", "epsilon", "release"]
@@ -47,24 +47,24 @@ class Study:
     """
 
     def model(self):
-        """Return the kernel model before its fit."""
+        """Return the unfitted kernel model."""
         return cm.KernelERM(
             loss="logistic", kernel="rbf", regularization=0.01, gamma=self.gamma, data_norm=1.0
         )
 
 
 def stream(*key):
-    """Return the seed of a branch: 0 training rows, 1 test rows, 2 public points, 3 noise."""
+    """Return the seed of training rows (0), test rows (1), public points (2) or noise (3)."""
     return np.random.SeedSequence(0, spawn_key=key)
 
 
 def linear():
-    """Return the linear model by objective perturbation before its fit."""
+    """Return the unfitted linear model, which uses objective perturbation."""
     return cm.PrivateLogisticRegression(0.01, data_norm=1.0, accounting="sharp")
 
 
 def run(study):
-    """Fit every model, make all of its releases, and average over the draws."""
+    """Fit every model, draw all of its releases, and average over the draws."""
     models, draws, stated, erm = [], [], [], None
     for size, fit in product(study.sizes, range(study.fits)):
         X, y = study.training(size, np.random.default_rng(stream(0, size, fit)))
@@ -138,7 +138,7 @@ def release(study, erm, data, label, epsilon, seed):
 
 
 def interactive(study, erm, epsilon, seed, max_updates, threshold=None, accounting="tight"):
-    """Query the test rows in order. After the last update the public model answers.
+    """Query the test rows in order. The public model answers the rows after the last update.
 
     The threshold is given in units of the noise scale, which is computed before the draw.
     """
@@ -177,11 +177,11 @@ def average(models, draws, stated):
 
 
 def useful(study, erm, points):
-    """Compute the numbers of rows from which a release is useful, by theory and as measured.
+    """Compute the number of rows that a useful release needs, in theory and as measured.
 
-    ``n_bound`` is the size for which the bound of the theory is at most USEFUL_ERROR, with the best
-    numbers of updates, points and rounds. ``least`` is the bound at 10^12 rows, and ``n_measured``
-    the size from which the loss of accuracy is at most USEFUL_LOSS.
+    ``n_bound`` is the smallest size for which the bound of the theory is at most USEFUL_ERROR, with
+    the best numbers of updates, points and rounds. ``least`` is the bound at 10^12 rows.
+    ``n_measured`` is the size from which the loss of accuracy is at most USEFUL_LOSS.
     """
     table = []
     for epsilon, (label, (kind, options)) in product(study.epsilons, study.releases.items()):
@@ -216,7 +216,7 @@ class Theory:
         self.limit = min(reach / weight, np.sqrt(np.log(2.0) / weight))
 
     def sensitivity(self, n):
-        """Return the largest change of a prediction by one row, including the errors of fits."""
+        """Bound the change of a prediction by one row, including the errors of the fits."""
         return self.change / n * (1.0 + 2.0 * self.tol)
 
     def norm(self, n):
@@ -227,7 +227,7 @@ class Theory:
 def best_bound(study, theory, kind, epsilon, **options):
     """Return the smallest error bound of the theory as a function of the number of rows.
 
-    Every number of updates, points or rounds is calibrated once. Without a bound, return NaN.
+    Every number of updates, points or rounds is calibrated once. A kind without bound gives NaN.
     """
     reach, n_answers = theory.kernel.feature_bound, len(study.test[1])
     terms = (reach, FAILURE, options.get("accounting", "tight"))
@@ -272,7 +272,7 @@ def _semi_interactive(study, theory, bounds, noise):
 
 
 def _non_interactive(theory, bounds):
-    """Search the nets and numbers of rounds that fit into memory."""
+    """Minimise the bound over the nets and the numbers of rounds that fit into memory."""
     lipschitz = theory.kernel.feature_lipschitz
     widest, nets = USEFUL_ERROR / (2.0 * theory.limit * lipschitz), []
     for radius in np.geomspace(0.05 * widest, widest, 12):
@@ -299,12 +299,12 @@ def _non_interactive(theory, bounds):
 
 
 def tried(most):
-    """Return a grid of numbers of points or rounds that is exact to 1/1000 in the bound."""
+    """Return numbers of points or rounds that contain the best bound up to a factor of 1.001."""
     return np.unique(np.geomspace(1, most, 200).round().astype(int))
 
 
 def smallest(enough, largest):
-    """Return the smallest sufficient number, exactly up to 1,000 and within a thousandth above."""
+    """Find the smallest sufficient number, with a relative error of 1/1000 above 1,000."""
     low, high = 0, largest
     while high - low > max(1, low // 1000):
         middle = max(low + 1, math.isqrt(max(low, 1) * high))
@@ -324,8 +324,8 @@ def claims(study, frames):
         tight = f"{tight}, Laplace" if f"{tight}, Laplace" in study.releases else tight
         if tight in wide and label in wide:
             ratio = (wide[label] / wide[tight]).dropna()
-            text = f"The accounting of K costs {tight} at least ten times the noise"
-            source = "K, Theorems 2, 4 and 7 with their constants; our accounting"
+            text = f"With the accounting of K, {tight} needs at least ten times more noise"
+            source = "K, Theorems 2, 4 and 7 with their constants, and this package's accounting"
             detail = f"ratio of the scales {ratio.min():.3g} to {ratio.max():.3g}"
             yield text, (ratio >= 10).to_numpy(), source, detail
     for kind, source in (
@@ -340,11 +340,11 @@ def claims(study, frames):
         if known.any():
             share = (reached[known] / subset.bound[known]).max()
             text = f"Errors of the {kind} releases are within their bounds"
-            detail = f"largest share of the bound {share:.2g}, of {known.sum()} points"
+            detail = f"the largest of {known.sum()} shares of the bound is {share:.2g}"
             yield text, bool(share <= 1), source, detail
     subset = points[(points.release == "function") & (points.epsilon == middle(study))]
     fit = power_fit(subset["size"], subset.error)
-    text = "The error of the released function falls like 1/n"
+    text = "The error of the released function decreases like 1/n"
     source = "the sensitivity of a prediction is 2 L R^2/(lambda n)"
     detail = f"exponent {fit.slope:.3f} over {fit.n_points:.0f} sizes"
     yield text, bool(-1.1 <= fit.slope <= -0.9), source, detail
@@ -362,10 +362,9 @@ def finding(study, frames):
     wide = last.pivot_table(index=["fit", "draw"], columns="release", values="accuracy")
     first, second = wide.mean().sort_values(ascending=False).index[:2]
     gap = compare(*wide[[first, second]].dropna().T.to_numpy())
-    words = gap.sentence(f"the accuracy of “{first}”, {wide[first].mean():.1%},", f"of “{second}”")
-    return (
-        f"On {study.where} with {study.sizes[-1]:,} rows and epsilon = {middle(study):g}, {words}"
-    )
+    words = f"the accuracy of “{first}” ({wide[first].mean():.1%})", f"the accuracy of “{second}”"
+    place = f"On {study.where} with {study.sizes[-1]:,} rows and epsilon = {middle(study):g}"
+    return f"{place}, {gap.sentence(*words)}"
 
 
 def pages(study, page, frames):
@@ -377,18 +376,18 @@ def pages(study, page, frames):
     figure = lines(subset, "size", "accuracy", hue="release", log="x", levels={"no noise": without})
     page.add(figure, caption=f"Accuracy at epsilon = {epsilon:g}.", name="accuracy-size")
     figure = lines(subset[np.isfinite(subset.error)], "size", "error", hue="release", log="xy")
-    page.add(figure, caption=f"Mean distance from the predictions without noise, {epsilon:g}.")
+    page.add(figure, caption=f"Mean distance from noiseless predictions at epsilon = {epsilon:g}.")
     page.add(frames["useful"], caption="Number of rows for a useful release.", name="useful")
     refused = points[points.refused != ""][[*KEY, "refused"]]
     if len(refused):
-        page.add(refused, caption="Refused releases, with reasons.", name="refused", appendix=True)
+        page.add(refused, caption="Refused releases and reasons.", name="refused", appendix=True)
     page.add(
         "K has no experiments, so rows, sizes and constants were chosen for this report. Each "
-        "guarantee covers one release, and the losses of all compared releases add up. Intervals "
-        "are over fits and draws with the same test rows. After the last update of an interactive "
-        "release, its public model answers the remaining rows, which its bound does not cover. "
-        "With a threshold below the threshold of the theory, the number of updates may not "
-        "suffice."
+        "guarantee covers one release, and the privacy losses of all compared releases add up. "
+        "The intervals describe fits and draws with the same test rows. After the last update of "
+        "an interactive release, its public model answers the remaining rows, and the bound does "
+        "not cover these answers. If the threshold is below the threshold of the theory, the "
+        "number of updates may not suffice."
     )
     for name in ("models", "points", "draws"):
         page.add(frames[name], caption=name.capitalize(), name=name, appendix=True)

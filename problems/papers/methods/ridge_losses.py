@@ -1,9 +1,9 @@
-"""Expected test losses of private ridge regressions over a parameter (R, section 4).
+"""Expected test losses of private ridge regressions for values of a parameter (R, section 4).
 
-Expectations over the noise are exact, because for Z of density proportional to exp(-eta_z ||z||)
-the test loss is a quadratic in Z with known moments. A draw consists of the data with its split,
+Expectations over the noise are exact. The noise Z has a density proportional to exp(-eta_z ||z||),
+and the test loss is quadratic in Z with known moments. A draw consists of the data with its split,
 the privacy levels and, for the baseline of Jorgensen et al., the sample of rows. All methods and
-values use the same draws. "objective", "huber" and "statistics" are simulated with learners.
+values use the same draws. The losses of "objective", "huber" and "statistics" are simulated.
 """
 
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.privacy.sensitivity import ridge_norm_bound, ridge_sensitivity
 
 PAPERS = Path(__file__).parent.parent
-#: The methods in the order of their losses that the paper claims.
+#: The methods by increasing loss, as the paper claims.
 ORDER = ["pdp_op", "jorgensen_max", "jorgensen_mean", "nonpersonalized"]
 LOSSES = ("unreg", "reg")
 CELL = ["sweep", "parameter", "value", "method", "loss"]
 KEYS = ["sweep", "parameter", "value", "loss"]
-#: Factor within which a published cell is considered reproduced, and the meaning of "<<".
+#: Largest ratio between a published loss and a reproduction, and the factor denoted by "<<".
 CLOSE, MUCH = 1.5, 10.0
 
 
@@ -41,7 +41,7 @@ class Levels:
     f_medium: float = 0.43
 
     def draw(self, n_rows, rng):
-        """Draw a guarantee for every row, from the same uniform numbers for all levels."""
+        """Draw a guarantee for every row, with uniform numbers that do not depend on the levels."""
         order, uniform = rng.permutation(n_rows), rng.random(n_rows)
         first = round(self.f_conservative * n_rows)
         second = first + min(round(self.f_medium * n_rows), n_rows - first)
@@ -54,7 +54,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep over one parameter. ``tables`` are the numbers of its tables in R."""
+    """A sweep over one parameter. ``tables`` contains the numbers of its tables in R."""
 
     parameter: str
     values: tuple
@@ -64,7 +64,7 @@ class Sweep:
 
 
 class Study:
-    """Settings of a comparison of ridge regressions. A subclass adds data and sweeps.
+    """The settings of a comparison of ridge regressions. A subclass adds data and sweeps.
 
     ``label_noise``, ``coef_norm`` and ``smallest_eigenvalue`` are public assumptions of the bound
     of Theorem 3.6, which fails with ``failure_probability``. ``data`` is "medical" or the number of
@@ -75,7 +75,7 @@ class Study:
     draws, samples, perturbations = 25, 50, ()
 
     def load(self, draw):
-        """Load or draw the data of a draw."""
+        """Load the medical data with the split of a draw, or draw synthetic data."""
         rng = np.random.default_rng([0, draw, 0])
         if self.data == "medical":
             return medical(0.8, rng)
@@ -83,7 +83,7 @@ class Study:
         return synthetic_regression(n_rows, n_features, rng, 0.8, noise)
 
     def scenes(self, sweep, data, draw):
-        """Yield rows with their guarantees, the assumed label noise, and the lambdas and values."""
+        """Yield a scene, its lambdas and its parameter values for each setting of a sweep."""
         alpha = sweep.regularization or self.regularization
         together = sweep.parameter == "regularization"
         for values in [sweep.values] if together else [(value,) for value in sweep.values]:
@@ -105,7 +105,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Scene:
-    """Return training rows, test rows, guarantees and the label noise that a buyer assumes."""
+    """Training rows, test rows, guarantees, and the label noise that a buyer assumes."""
 
     X: np.ndarray
     y: np.ndarray
@@ -116,20 +116,20 @@ class Scene:
 
 
 def sampling_chances(epsilon, threshold):
-    """Compute the chances (e^eps - 1)/(e^t - 1) of rows below t (Jorgensen et al., 2015)."""
+    """Compute the sampling probabilities of rows at a threshold (Jorgensen et al., 2015)."""
     below = np.minimum(epsilon, threshold)
     chances = np.exp(below - threshold) * np.expm1(-below) / np.expm1(-threshold)
     return np.where(epsilon < threshold, chances, 1.0)
 
 
 def sample(epsilon, threshold, n_samples, rng):
-    """Draw samples of rows as zeros and ones. R reduces noise for larger samples without proof."""
+    """Draw samples of rows as zeros and ones. R adds less noise to larger samples without proof."""
     drawn = rng.random((n_samples, epsilon.size)) < sampling_chances(epsilon, threshold)
     return drawn.astype(float)
 
 
 def solutions(scene, weights, alphas):
-    """Return weighted ridge solutions, (samples, lambdas, features), by one factorisation each."""
+    """Compute weighted ridge solutions of shape (samples, lambdas, features)."""
     d = scene.X.shape[1]
     products = (scene.X[:, :, None] * scene.X[:, None, :]).reshape(-1, d * d)
     values, vectors = np.linalg.eigh((weights @ products).reshape(-1, d, d))
@@ -141,9 +141,9 @@ def solutions(scene, weights, alphas):
 def evaluate(scene, weights, rates, alphas):
     """Compute mean, standard deviation and simulation error of each loss, shape (3, n_lambdas).
 
-    ``weights`` has a row for each sample. ``rates`` of the noise has a row for each sample and a
-    column for each lambda. With R = ||Z||: E R^2 = d(d+1)/rate^2, E R^4 = d(d+1)(d+2)(d+3)/rate^4,
-    and on the sphere E (u'Hu)^2 = (tr(H)^2 + 2 tr(H^2))/(d(d+2)).
+    ``weights`` has a row for each sample. ``rates``, the rates of the noise, has a row for each
+    sample and a column for each lambda. The norm R of the noise satisfies E R^2 = d(d+1)/rate^2 and
+    E R^4 = d(d+1)(d+2)(d+3)/rate^4, and on the sphere E (u'Hu)^2 = (tr(H)^2 + 2 tr(H^2))/(d(d+2)).
     """
     models, n_test = solutions(scene, weights, alphas), scene.y_test.size
     d = models.shape[2]
@@ -158,14 +158,14 @@ def evaluate(scene, weights, rates, alphas):
         second, fourth = (d + 1) / rates**2, (d + 1) * (d + 3) / rates**4
         variance = 2 * fourth * square + 2 * (d + 1) / rates**4 * trace**2 + 4 * second * slope
         mean = np.mean(residuals**2, axis=2) + penalty * np.sum(models**2, axis=2) + second * trace
-        # The law of total variance: over the noise, and over the samples.
+        # The total variance is the sum of the variances over the noise and over the samples.
         std = np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
         result[loss] = np.array([mean.mean(axis=0), std, mean.std(axis=0) / np.sqrt(len(mean))])
     return result
 
 
 def method_losses(study, scene, alphas, rng):
-    """Return the losses of all methods on one scene, (3, lambdas) by method and loss."""
+    """Compute an array (3, lambdas) for each method and loss on one scene."""
     epsilon, (n_rows, d) = scene.epsilon, scene.X.shape
     kappa = np.array([ridge_sensitivity(a, d, None, study.sensitivity) for a in alphas])
     tight = np.array([ridge_sensitivity(a, d, None, "tight") for a in alphas])
@@ -193,7 +193,7 @@ def method_losses(study, scene, alphas, rng):
     losses = {(name, loss): pair[loss] for name, pair in result.items() for loss in LOSSES}
     # The paper's non-private loss without regularisation is the loss of least squares.
     root = np.sqrt(1.0 / n_rows)
-    rows = np.vstack([scene.X * root, np.zeros((d, d))])  # the same as with lambda > 0
+    rows = np.vstack([scene.X * root, np.zeros((d, d))])  # the same shape as with lambda > 0
     plain = np.linalg.lstsq(rows, np.append(scene.y * root, np.zeros(d)), rcond=None)[0]
     error = np.mean((scene.y_test - scene.X_test @ plain) ** 2)
     losses["nonprivate", "unreg"] = np.outer([error, 0.0, 0.0], np.ones(alphas.size))
@@ -201,7 +201,7 @@ def method_losses(study, scene, alphas, rng):
 
 
 def optimal(study, scene, alpha, kappa):
-    """Return the losses of the weights that minimise the bound of Theorem 3.6."""
+    """Compute the losses of the weights that minimise the bound of Theorem 3.6."""
     d = scene.X.shape[1]
     deviation = np.sqrt(2.0 * d / study.failure_probability)
     mu, sigma = scene.label_noise / alpha * deviation, kappa * (d + deviation)
@@ -211,11 +211,11 @@ def optimal(study, scene, alpha, kappa):
 
 
 def simulated(scene, alphas, name, seeds):
-    """Return the losses of released models, or NaN if no noise satisfies the guarantees.
+    """Simulate the losses of released models, or return NaN if no noise satisfies the guarantees.
 
-    Half of the squares is the Huber loss if no residual reaches the threshold ("objective").
-    "huber" has the largest label as threshold and needs less noise. Residuals are smaller than the
-    threshold, so the tolerance is below the default.
+    The threshold of "objective" exceeds all residuals, so the Huber loss is half of the squared
+    loss. "huber" has the largest label as threshold and needs less noise. Residuals are smaller
+    than the threshold, so the tolerance is below the default.
     """
     (n, d), values = scene.X.shape, np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
     tol = 1e-12 + 2.0**-53 * (8 * n + 2e6 / scene.epsilon.sum())
@@ -268,7 +268,7 @@ def run(study):
 
 
 def compare(study, cells):
-    """Compare our medians with the published tables, one row for each cell."""
+    """Compare the medians with the published tables, with one row for each cell."""
     tables = []
     for number, sweep in enumerate(study.sweeps):
         for table in sweep.tables:
@@ -321,7 +321,7 @@ def gains(draws):
 
 
 def confirm(study, number=2000):
-    """Simulate some cells of the first draw, and compare with the closed forms."""
+    """Simulate some cells of the first draw, and compare the losses with the closed forms."""
     sweep, data, rows = study.sweeps[0], study.load(0), []
     rng = np.random.default_rng([0, 0, 2])
     for scene, alphas, values in study.scenes(sweep, data, 0):
@@ -343,7 +343,7 @@ def confirm(study, number=2000):
 
 
 def release(study, scene, alpha, method, rng, number):
-    """Release models, noise and samples drawn, (number, features)."""
+    """Draw released models of shape (number, features) from the noise and the samples."""
     epsilon, n_rows = scene.epsilon, scene.epsilon.size
     kappa = ridge_sensitivity(alpha, scene.X.shape[1], None, study.sensitivity)
     if method == "jorgensen_max":
@@ -363,7 +363,7 @@ def release(study, scene, alpha, method, rng, number):
 
 
 def bound(study):
-    """Return the terms of the bound of Theorem 3.6 over lambda for the levels of the first draw."""
+    """Compute the terms of the bound of Theorem 3.6 for each lambda, with the first draw."""
     data = study.load(0)
     d = data.X_train.shape[1]
     epsilon = study.levels.draw(data.y_train.size, np.random.default_rng([0, 0, 1]))

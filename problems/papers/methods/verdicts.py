@@ -1,8 +1,8 @@
 """Verdicts on curves from paired draws.
 
 Each draw has a value at every point of a curve. Points are compared within each draw, so the level
-of a draw has no effect. Each function accepts curves with a row for each draw and a column for each
-point. It returns whether the parts of a claim hold, and the measurement.
+of a draw has no effect. Each function accepts an array with a row for each draw and a column for
+each point. It returns whether each part of a claim holds, and a text with the measurement.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def rises(values):
 def falls_then_rises(values):
     """Check that curves decrease to their lowest point and then increase."""
     first, lowest, last = (values[:, k] for k in (0, values.mean(axis=0).argmin(), -1))
-    text = f"{first.mean():.3g}, at its lowest {lowest.mean():.3g}, at last {last.mean():.3g}"
+    text = f"from {first.mean():.3g} to a minimum of {lowest.mean():.3g}, then {last.mean():.3g}"
     return [compare(lowest, end).verdict == "lower" for end in (first, last)], text
 
 
@@ -75,7 +75,7 @@ def power_fit(sizes, means):
 
 
 def falls_as_power(sizes, values, exponent):
-    """Check that the ends of the interval of the exponent are at most the claimed exponent."""
+    """Check that both ends of the 95% interval of the exponent are at most the given exponent."""
     fit = power_fit(sizes, values.mean(axis=0))
     interval = f"95% interval {fit.low:.3f} to {fit.high:.3f}" if fit.n_points > 2 else "two sizes"
     text = f"exponent {fit.slope:.3f} ({interval})"
@@ -83,7 +83,7 @@ def falls_as_power(sizes, values, exponent):
 
 
 def curves(draws, measure, along):
-    """Return one curve for each draw that has finite values at every point, (draws, points)."""
+    """Return the curves of all draws with only finite values, of shape (draws, points)."""
     wide = draws.pivot(index="draw", columns=along, values=measure)
     values = wide.to_numpy(dtype=float)
     return values[np.isfinite(values).all(axis=1)]

@@ -1,4 +1,4 @@
-"""False multipliers of every kind, in every market, give valid certificates."""
+"""All kinds of false multipliers give valid certificates in all markets."""
 
 import pytest
 

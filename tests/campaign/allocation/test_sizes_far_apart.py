@@ -1,4 +1,4 @@
-"""Markets with independent magnitudes of terms and costs are certified."""
+"""Certificates of markets whose terms and costs have independent magnitudes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Variants as a user writes them, compared with brute force; the benchmarks write their table."""
+"""Variants with the code of a user, compared with brute force. A benchmark writes their table."""
 
 import cvxpy as cp
 import numpy as np
@@ -30,7 +30,7 @@ def information(q):
     return ROWS.T @ cp.diag(q.weights) @ ROWS
 
 
-#: Objective and constraints: first pieces of the package, then user-defined ones.
+#: Objectives and constraints of pieces of the package, followed by user-defined pieces.
 VARIANTS = {
     "tiers": (0 * cm.Spread() + NOISE + cm.Payments(cm.terms.TieredCost([1, 3], [0.5])) / M, []),
     "CVaR of eps": (SPREAD + NOISE + PAY + 0.3 * cm.terms.CVaR(0.8), []),
@@ -88,6 +88,6 @@ def test_a_variant_is_certified(name):
 
 
 def lines(objective, constraints):
-    """Count the lines a user writes: a class, a method and its value for a new piece."""
+    """Count the lines of user code: a class, a method and its value for each new piece."""
     pieces = [*(part.term for part in objective.parts), *constraints]
     return 1 + 3 * sum(isinstance(piece, Own | Bound) for piece in pieces)

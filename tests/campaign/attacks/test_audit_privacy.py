@@ -1,4 +1,4 @@
-"""Audits of larger data with more draws, and their error rate over many seeds."""
+"""Audits of larger data sets with more draws, and the error rate of audits over many seeds."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_a_correct_logistic_regression_passes(accounting, calibration):
 
 
 def test_correct_mechanisms_are_rarely_refuted():
-    """With forty seeds at confidence 0.99, four false refutations occur once in 1,500 runs."""
+    """At confidence 0.99, forty seeds give four false refutations once in 1,500 runs."""
     learner = cm.PrivateLogisticRegression(0.1)
     options = {"data": rows(30, 2), "eta": 100.0, "rows": [0], "confidence": 0.99}
     refuted = [

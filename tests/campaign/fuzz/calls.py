@@ -1,4 +1,4 @@
-"""The examples in docstrings of public names, with one or two hostile arguments."""
+"""Examples from docstrings of public names with one or two hostile arguments."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def check_call(case: Case) -> str:
 
 
 def require_defined(value: Any, what: str, depth: int = 0) -> None:
-    """Check that a result has no NaN except where the documentation allows it."""
+    """Check that a result contains NaN only where the documentation allows it."""
     if depth > 4 or isinstance(value, cp.Expression | cp.Problem | cp.Constraint | str | bytes):
         return
     if isinstance(value, float | np.floating):

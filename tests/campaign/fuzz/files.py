@@ -1,4 +1,4 @@
-"""Problem files: mutations of the tables and settings of the files of the repository."""
+"""Mutations of the tables and settings in the problem files of the repository."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def known_keys() -> list[str]:
 
 @st.composite
 def mutated_tables(draw: Any, tables: list[dict[str, Any]] = TABLES) -> str:
-    """Draw a problem file with a few of its entries changed."""
+    """Draw a problem file and change a few of its entries."""
     table = copy.deepcopy(draw(st.sampled_from(tables)))
     for _ in range(draw(st.integers(0, 4))):
         paths = places(table)
@@ -148,7 +148,7 @@ def _validator() -> Any:
 
 @st.composite
 def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
-    """Draw a problem file and settings that replace parts of it."""
+    """Draw a problem file and settings that replace parts of the file."""
     which = draw(st.integers(0, len(TABLES) - 1))
     settings = []
     for _ in range(draw(st.integers(1, 3))):
@@ -162,7 +162,7 @@ def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
-    """Parse a problem file; compare an accepted file with the schema and a second parse."""
+    """Parse a problem file, and compare an accepted file with the schema and a second parse."""
     try:
         problem = parse_file(text, overrides, path="fuzz.toml")
     except ProblemFileError as error:
@@ -183,7 +183,7 @@ def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
 
 
 def check_bytes(data: bytes) -> str:
-    """Parse bytes as the loader does."""
+    """Parse bytes in the same way as the loader."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Properties of priors and of allocations at numbers of any size."""
+"""Properties of priors and of allocations for numbers of any magnitude."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = np.array([0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.99, 1 - 1e-9, 1.0])
 
 @st.composite
 def any_prior(draw: Any) -> Any:
-    """Draw a family and parameters of a prior, from ordinary or arbitrary numbers."""
+    """Draw a family of priors and its parameters from ordinary or arbitrary numbers."""
     numbers = draw(st.sampled_from([ordinary, ordinary, wide, positive, number]))
     seed = draw(st.integers(0, 8))
     values = [draw(numbers) for _ in range(4)]
@@ -59,8 +59,8 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     resolved = np.spacing(inside) * np.nan_to_num(prior.pdf(inside), posinf=np.inf) < 1e-9
     slack = 1e-8
     if isinstance(prior, cm.priors.TruncatedNormal):
-        # scipy's distribution has an error of up to 1e-9 z at z deviations from the mean. If the
-        # support is much narrower than a deviation, rounding is relative to the deviation.
+        # The distribution of scipy has an error of up to 1e-9 z at z deviations from the mean. If
+        # the support is much narrower than a deviation, rounding is relative to the deviation.
         mean, deviation = case[1][:2]
         away = max(abs(low - mean), abs(high - mean)) / deviation
         slack = max(1e-6, 1e-9 * away) + 1e-15 * deviation / (high - low)
@@ -86,7 +86,7 @@ def check_prior(case: tuple[int, list[float]]) -> str:
 
 
 def check_feasible(result: Any) -> None:
-    """Check the weights, eta and epsilon of an allocation, and its bound against its value."""
+    """Check the weights, eta and epsilon of an allocation, and that its bound is valid."""
     weights = result.weights
     require(np.isfinite(weights).all() and (weights >= 0).all(), "weights", weights)
     require(abs(weights.sum() - 1) <= 1e-9, "weights sum to", weights.sum())

@@ -19,7 +19,7 @@ import convexmarket as cm
 
 #: Errors that a caller must expect; any other exception is a defect.
 EXPECTED = (cm.ConvexMarketError, NotFittedError)
-#: Seconds after which a hang in compiled code ends the process with a traceback.
+#: Time limit in seconds after which a hang in compiled code ends the process with a traceback.
 HANG = 600.0
 
 
@@ -47,7 +47,7 @@ class Target:
 
 
 def require(condition: Any, *message: Any) -> None:
-    """Raise WrongAnswerError unless the condition holds."""
+    """Raise WrongAnswerError if the condition does not hold."""
     if not condition:
         raise WrongAnswerError(" ".join(str(part) for part in message))
 
@@ -71,7 +71,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def outcome(target: Target, example: Any) -> str:
-    """Return the outcome of one example; raise unexpected errors."""
+    """Return the outcome of one example, or raise an unexpected error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

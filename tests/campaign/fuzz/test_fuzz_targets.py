@@ -1,6 +1,6 @@
-"""Hostile inputs give a correct result or an error that names the mistake.
+"""Hostile inputs give a correct result or an error that describes the mistake.
 
-Each target gets the profile's number of examples, times its weight (docs/fuzzing.md).
+The number of examples of a target is the number of the profile times its weight (docs/fuzzing.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Unexpected values, and ordinary ones to mix them with."""
+"""Unexpected values, and ordinary values for combinations with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many fits of logistic regression against their density."""
+"""Distribution of many logistic regressions, compared with its density."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The risk bound of logistic regression against worst-case models in higher dimensions."""
+"""The risk bound of logistic regression for worst-case models in higher dimensions."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.papers.risk import logistic_risk_constants
 @pytest.mark.parametrize("eta", [3.0, 100.0, np.inf])
 @pytest.mark.parametrize("n", [1, 4])
 def test_the_worst_model_of_every_draw_satisfies_the_bound(beta, eta, n):
-    """Rows are unit vectors with random labels; the search finds the most overfitted model."""
+    """The rows are unit vectors with random labels, and a search maximises the overfitting."""
     rng = np.random.default_rng(0)
     mu, sigma = logistic_risk_constants(0.05, 0.05, beta, n)
     weights = rng.dirichlet(np.full(80, 2.0))

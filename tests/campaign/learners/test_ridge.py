@@ -1,4 +1,4 @@
-"""Ridge regression against long simulations."""
+"""Ridge regression compared with long simulations."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A ledger of a hundred thousand sellers, and many races of two processes."""
+"""A ledger with a hundred thousand sellers, and many races between two processes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""All stored answers, and the tables of reports that take less than a minute.
+"""All stored solutions, and the tables of reports that take less than a minute to compute.
 
 ``python -m tests.oracles reports`` also computes the other tables.
 """
@@ -7,7 +7,7 @@ import pytest
 
 from tests.oracles.store import failures, read
 
-#: The answers of a topic are split into this many tests.
+#: Number of tests for the stored solutions of a topic.
 PARTS = {"allocations": 40, "joint": 6, "learners": 12, "ledgers": 4, "online": 6}
 PARTS |= {"payments": 10, "reports": 8}
 

@@ -1,4 +1,4 @@
-"""Distributions of noise, with many draws."""
+"""Distributions of noise from many draws."""
 
 import pytest
 

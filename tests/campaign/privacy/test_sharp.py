@@ -1,4 +1,4 @@
-"""The sharp guarantee against many configurations and regularizations."""
+"""The sharp guarantee for many configurations and regularizations."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Hundreds of processes killed at random instants; tests/process kills only a few."""
+"""Tests that kill hundreds of processes at random times. The tests in tests/process kill few."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""The fixture of an attack: every try must end in a typed error or a correct outcome.
+"""The fixture of an attack. Every try must end with a typed error or a correct outcome.
 
-``.ci/campaigns reliability`` prints the table of attacks at its end.
+``.ci/campaigns reliability`` prints the table of attacks at the end.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from convexmarket.errors import ConvexMarketError
 def attack(record_property):
     """Return a function that runs and counts the tries of an attack and fails on any success.
 
-    The function takes the ``name`` of the attack and ``tries``: pairs of a description and a
-    function. That function returns None for a correct outcome, otherwise a description of the
-    failure. An error of convexmarket is a correct outcome.
+    The function accepts the ``name`` of the attack and ``tries``, which are pairs of a description
+    and a function. The function of a pair returns None for a correct outcome, and otherwise
+    describes the failure. An error of convexmarket is a correct outcome.
     """
 
     def run(name: str, tries: Iterable[tuple[str, Callable[[], str | None]]]) -> None:

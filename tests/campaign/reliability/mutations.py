@@ -1,4 +1,4 @@
-"""Mutations of one entry of a JSON document, as an attacker could make them."""
+"""Mutations of one entry of a JSON document that an attacker could make."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ CHANGES: tuple[Change, ...] = (_replace, _replace, _remove, _add)
 
 
 def mutations(document: Any, number: int, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
-    """Yield ``number`` changed copies of a document, each with a description of the change.
+    """Yield ``number`` changed copies of a document with descriptions of the changes.
 
-    The entry is chosen by a random descent, so that all top-level keys are equally likely.
+    A random descent selects the entry, so all top-level keys are equally likely.
     """
     for _ in range(number):
         changed = copy.deepcopy(document)

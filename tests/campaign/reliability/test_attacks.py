@@ -1,4 +1,4 @@
-"""The harness reports successful attacks."""
+"""The fixture for attacks reports successful attacks."""
 
 import pytest
 

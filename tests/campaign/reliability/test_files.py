@@ -1,4 +1,4 @@
-"""Attacks on files and reports: access by others."""
+"""Attacks on the access to files and reports by other users."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Untrusted files are refused with a typed error or read correctly."""
+"""Commands reject untrusted files with a typed error or read them correctly."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ REPORTS = [ROOT / "reports" / name for name in report_names(ROOT / "problems")]
 
 
 def numbers():
-    """Return a fresh random generator and the number of examples of the profile."""
+    """Return a new random generator and the number of examples of the profile."""
     seed = np.random.SeedSequence().entropy if not settings().derandomize else 0
     print(f"seed {seed}")
     return np.random.default_rng(seed), settings().max_examples
@@ -93,5 +93,5 @@ def dumped(found):
 
 
 def sign(found):
-    """Return a changed model with a matching checksum, as an attacker would write it."""
+    """Return a changed model with a matching checksum, as an attacker could write it."""
     return signed({"sha256": "", **found})

@@ -1,4 +1,4 @@
-"""All pairs of constraints with all objectives."""
+"""Markets with all pairs of constraints and all objectives."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A list of sellers continues with the same offers after several kills of its command."""
+"""A command that quotes a list continues with the same offers after several kills."""
 
 import random
 import time
@@ -29,7 +29,7 @@ def check_killed_list(tmp_path, n):
     def work(notify):
         def progress(*_):
             notify(1)
-            time.sleep(0.001)  # so that the command can be killed
+            time.sleep(0.001)  # the test can then kill the command
 
         with OnlineMarket(tmp_path / "m") as opened:
             quote_list(opened, tmp_path / "long.csv", progress=progress)

@@ -1,6 +1,6 @@
-"""Commands in forked processes, which avoid repeated imports.
+"""Commands in forked processes, which do not repeat the imports.
 
-Each has its own streams, working directory, signals and exit code, like a command in a shell.
+Each command has separate streams, a working directory, signals and an exit code, as in a shell.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from joblib.externals.loky import reusable_executor
 
 from convexmarket import cli
 
-#: Seconds after which a command counts as hanging.
+#: Time limit in seconds for each command.
 PATIENCE = 120.0
 CRASHED = 99
 INTERRUPTED = 130
@@ -68,7 +68,7 @@ class Forked:
             os.chdir(folder)
             os.environ["COLUMNS"] = "200"
             sys.argv = ["convexmarket", *arguments]
-            reusable_executor._executor = None  # its workers belong to the parent
+            reusable_executor._executor = None  # the workers belong to the parent
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
@@ -91,7 +91,7 @@ class Forked:
             os._exit(code)
 
     def wait_for_message(self):
-        """Wait for the message of the command; return False if it ended instead."""
+        """Wait for the message of the command. Return False if it ends without a message."""
         return bool(select.select([self._moment], [], [], PATIENCE)[0]) and bool(
             os.read(self._moment, 1)
         )
@@ -101,7 +101,7 @@ class Forked:
         os.kill(self.pid, number)
 
     def end(self):
-        """Wait for the end of the command; return its exit code, or minus the signal."""
+        """Wait until the command ends. Return its exit code, or minus the number of the signal."""
         ends = {self._out: "out", self._err: "err"}
         while ends:
             for end in select.select(list(ends), [], [], PATIENCE)[0] or ends.copy():
@@ -116,18 +116,18 @@ class Forked:
 
     @property
     def stderr(self):
-        """The text on standard error."""
+        """Text of the command on standard error."""
         return self.err.decode()
 
 
 def run(arguments, folder, before=None, limit=None):
-    """Run a command to its end; return the exit code and the process."""
+    """Run a command to its end, and return the exit code and the process."""
     command = Forked(arguments, folder, before, limit)
     return command.end(), command
 
 
 def stop(arguments, folder, before, number):
-    """Run a command to a moment, send a signal, and return the exit code and the process."""
+    """Run a command until its message, send a signal, and return exit code and process."""
     command = Forked(arguments, folder, before)
     came = command.wait_for_message()
     if came:
@@ -146,7 +146,7 @@ def contents(folder):
 
 
 def check_one_line(stderr, *words):
-    """Check that standard error contains one line of the package and no traceback."""
+    """Check that standard error contains one line from the package and no traceback."""
     assert "Traceback" not in stderr
     assert len(stderr.splitlines()) == 1, stderr
     for word in words:

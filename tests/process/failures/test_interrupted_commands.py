@@ -1,4 +1,4 @@
-"""Files after errors, Ctrl-C, SIGKILL and full disks in commands (docs/failures.md)."""
+"""State of files after errors, Ctrl-C, SIGKILL and full disks in commands (docs/failures.md)."""
 
 import codecs
 import json
@@ -38,13 +38,13 @@ SMALL = [
     "learner.draws=2",
     "naive.grid=1",
 ]
-#: A shipped file of each kind of problem.
+#: A problem file of the repository for each kind of problem.
 FILES = {"online": "online-wdbc", "market": "quickstart"}
 
 
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
-    """Skip drawing, which is slow; one test below includes it."""
+    """Skip the slow drawing of figures. One test below includes the drawing."""
     monkeypatch.setattr(figures, "saved", save_nothing)
 
 
@@ -56,7 +56,7 @@ def result():
 
 @pytest.fixture(scope="module")
 def prepared(result, tmp_path_factory):
-    """Return a folder with the inputs of all commands and their former outputs."""
+    """Return a folder with the inputs and the former outputs of all commands."""
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
@@ -72,7 +72,7 @@ def prepared(result, tmp_path_factory):
 
 @pytest.fixture
 def here(prepared, tmp_path, result, monkeypatch):
-    """Return a copy of that folder; problems return stored results."""
+    """Return a copy of the folder, and replace runs of problems by stored results."""
     folder = shutil.copytree(prepared, tmp_path / "a b\n\u2603")
     monkeypatch.setattr(type(result[0]), "perform", lambda *_, **__: result[1])
     return folder
@@ -113,7 +113,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def written(prepared, result, tmp_path_factory):
-    """Return the files of each command without a failure."""
+    """Return the files that each command writes without a failure."""
     answer = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
@@ -127,7 +127,7 @@ def written(prepared, result, tmp_path_factory):
 
 
 def timeless(found):
-    """Return files without parts that differ between runs."""
+    """Remove the parts of files that differ between runs."""
     certificate = found["offers.certificate.json"]
     if not certificate.startswith(b"{"):
         return found
@@ -150,7 +150,7 @@ def test_the_same_command_succeeds_after_sigkill(here, written, name, moment):
     before = contents(here)
     code, _ = stop(COMMANDS[name], here, (MOMENTS | MOMENTS_OF_FILES)[moment], signal.SIGKILL)
     assert code == -signal.SIGKILL
-    if name not in REPLACES_A_FOLDER:  # after the kill, each file is the former or the new one
+    if name not in REPLACES_A_FOLDER:  # after the kill, each file is the former or the new file
         now = timeless(contents(here))
         for path, content in timeless(before).items():
             assert now[path] in (content, written[name].get(path))
@@ -159,14 +159,14 @@ def test_the_same_command_succeeds_after_sigkill(here, written, name, moment):
     hidden = {path for path in now if "/." in f"/{path}"}
     assert {path: now[path] for path in now.keys() - hidden} == written[name]
     if name in REPLACES_A_FOLDER:
-        assert not hidden, "the next command removes the files of a killed one"
+        assert not hidden, "the next command removes the files of a killed command"
     assert len(hidden) <= 4
 
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk_changes_nothing(here, name, later):
-    """The disk has space for no file, or for the first file but not for the second."""
+    """The disk has no space for any file, or space for the first file only."""
     before = contents(here)
 
     def patch(_notify):
@@ -258,7 +258,7 @@ def test_a_target_of_the_wrong_type_is_refused(here, name):
 
 
 def read_by_all(file):
-    """Return whether all users can reach a file."""
+    """Check whether all users can access a file."""
     return all(folder.stat().st_mode & 0o001 for folder in file.parents)
 
 

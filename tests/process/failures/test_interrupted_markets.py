@@ -1,4 +1,4 @@
-"""Online markets after errors, interrupts and full disks (docs/failures.md)."""
+"""State of online markets after errors, interrupts and full disks (docs/failures.md)."""
 
 import json
 import shutil

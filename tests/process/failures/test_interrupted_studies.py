@@ -28,7 +28,7 @@ def after_the_first_run(notify):
 
 @pytest.mark.parametrize("study", [STUDY, ONLINE], ids=["solvers", "online"])
 def test_a_stopped_study_writes_no_report_and_prints_how_to_resume(tmp_path, study):
-    """test_compare_cli and test_compare_solvers test the resumed study, also after SIGKILL."""
+    """test_compare_cli and test_compare_solvers also test that a study resumes after SIGKILL."""
     study = [*study, "--out", "study"]
     code, command = stop(study, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
@@ -41,7 +41,7 @@ def test_a_stopped_study_writes_no_report_and_prints_how_to_resume(tmp_path, stu
 
 
 def stopped_on_full_disk(study, folder, before):
-    """A journal that cannot grow ends the study with one line and keeps its records."""
+    """If the journal cannot grow, the study ends with one line and keeps its records."""
 
     def patch(_notify):
         def full(self, record):

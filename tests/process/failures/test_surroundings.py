@@ -14,7 +14,7 @@ COMMAND = f"{shlex.quote(sys.executable)} -m convexmarket"
 
 
 def shell(script, folder, **variables):
-    """Run commands in a shell; return the exit code and the output."""
+    """Run commands in a shell, and return the exit code and the output."""
     done = subprocess.run(
         ["bash", "-c", script.replace("convexmarket ", f"{COMMAND} ")],
         cwd=folder,

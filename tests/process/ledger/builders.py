@@ -18,7 +18,7 @@ def guarantee(epsilon):
 
 
 def work_forever(path, seed, notify):
-    """Sell and charge for many sellers together; report each completed step."""
+    """Sell and charge for many sellers together, and report each completed step."""
     ledger, rng = cm.Ledger(path), random.Random(seed)
     ids = [f"s{k}" for k in range(MANY)]
     for step in range(10_000):
@@ -35,7 +35,7 @@ def work_forever(path, seed, notify):
 
 
 def stored(ledger):
-    """Return the stored steps; each contains all sellers or none."""
+    """Return the stored steps, and check that each step contains all sellers."""
     sales, charges = ledger.sales(), ledger.charges()
     result = [("sold", name, len(rows)) for name, rows in sales.groupby("source")]
     result += [("charged", name, len(rows)) for name, rows in charges.groupby("release")]
@@ -45,7 +45,7 @@ def stored(ledger):
 
 
 def check_random_kills(path, kills):
-    """Kill several processes that sell and charge, one after another."""
+    """Start and kill several processes in sequence that sell and charge."""
     ledger = cm.Ledger.create(path)
     rng, known = random.Random(3), set()
     for kill in range(kills):
@@ -68,7 +68,7 @@ def check_random_kills(path, kills):
 
 
 def check_kills_in_creation(folder, kills):
-    """Kill several processes while each creates a ledger."""
+    """Start and kill several processes that create a ledger."""
     made = 0
     for kill in range(kills):
         path = folder / f"{kill}" / "l"

@@ -78,14 +78,14 @@ def test_a_charge_is_complete_or_absent_after_a_kill(tmp_path):
 
 
 def test_a_charge_remains_after_a_kill_before_the_publication(tmp_path):
-    """A release that may have been seen stays charged and cannot be repeated."""
+    """A release that a user may have seen remains charged and cannot be repeated."""
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a"], 1.0, 0.0)
 
     def work(notify):
         cm.Ledger(tmp_path / "l").account(["a"], release="m").charge(guarantee([0.5]))
         notify("charged")
-        time.sleep(60)  # noise would be drawn and a model published here
+        time.sleep(60)  # the program would draw noise and publish a model here
 
     child = Child(work)
     child.wait_for_message()

@@ -41,7 +41,7 @@ def report_of(number):
 
 
 def check_all_stored(market, reported, n):
-    """Check that all reported steps are stored exactly once."""
+    """Check that the market stores each reported step exactly once."""
     frame = market.offers()
     assert frame["number"].tolist() == list(range(1, n + 1))
     assert frame["id"].is_unique
@@ -53,7 +53,7 @@ def check_all_stored(market, reported, n):
 
 
 class Delay:
-    """Random delays, adapted so that they are too short and too long equally often."""
+    """Random delays, which are adapted to be too short and too long equally often."""
 
     def __init__(self, seed):
         self._rng, self._typical = random.Random(seed), 0.004
@@ -78,7 +78,7 @@ def rows(market):
 
 
 def work_forever(market, seed, notify):
-    """Quote, accept, decline and repeat; report each completed step."""
+    """Quote, accept, decline and repeat, and report each completed step."""
     rng = random.Random(seed)
     known = {id: row[2] for id, row in rows(market).items()}
     while True:
@@ -99,13 +99,13 @@ def work_forever(market, seed, notify):
             id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
             try:
                 message = astuple(answer(id))
-            except ConvexMarketError:  # the offer was answered otherwise, or its epsilon is 0
+            except ConvexMarketError:  # the offer has a different answer, or its epsilon is 0
                 continue
             notify(*message)
 
 
 def check_stored(reported, before, after):
-    """Check after a kill that all reported steps and at most one other step are stored."""
+    """Check after a kill that the market stores all reported steps and at most one other step."""
     model = dict(before)
     for line in reported:
         id = line[0]
@@ -121,7 +121,8 @@ def check_stored(reported, before, after):
     for id in answered:
         assert model[id][5] == "offered", "an answer was lost"
     if extra:
-        # One step was in progress: a quote, or a batch of three, which may be partly reported.
+        # One step was in progress, either a quote or a batch of three quotes that is partly
+        # reported.
         assert not answered
         assert len(extra) == 1 or (len(extra) <= 3 and len({i[:-2] for i in extra}) == 1)
     else:
@@ -130,7 +131,7 @@ def check_stored(reported, before, after):
 
 
 def check_plans(market, policy):
-    """Check that each stage has exactly one plan, which determined the later terms."""
+    """Check that each stage has exactly one plan, which determines the later terms."""
     frame, plans = market.offers(), market.plans()
     reached = [stage for stage in policy.stages if stage < len(frame)]
     assert [plan.after for plan in plans] == [0, *reached]
@@ -144,7 +145,7 @@ def check_plans(market, policy):
 
 
 def check_random_kills(folder, kills):
-    """Kill several processes at work in one market, one after another."""
+    """Start and kill several processes in sequence that work in one market."""
     policy = AdaptivePolicy(fixed(100_000))
     market = OnlineMarket.create(folder, policy)
     rng = random.Random(7)
@@ -173,7 +174,7 @@ def check_random_kills(folder, kills):
 
 
 def check_kills_in_creation(parent, kills):
-    """Kill several processes while each creates a market."""
+    """Start and kill several processes that create a market."""
     delay = Delay(3)
     made = 0
     policy = fixed(10)
@@ -199,7 +200,7 @@ def check_kills_in_creation(parent, kills):
 
 
 def check_kills_in_closing(parent, kills):
-    """Kill several processes while each closes a market."""
+    """Start and kill several processes that close a market."""
     delay = Delay(5)
     tally = Counter()
     for kill in range(kills):

@@ -1,4 +1,4 @@
-"""Several processes and threads quote in one market at the same time."""
+"""Several processes and threads quote offers in one market at the same time."""
 
 import itertools
 import json

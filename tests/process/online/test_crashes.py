@@ -1,7 +1,7 @@
-"""No reported step of a market is lost if its processes are killed at random times (SIGKILL).
+"""A market keeps all reported steps if SIGKILL ends its processes at random times.
 
-Child processes report each completed step through a pipe. After each kill the database contains all
-reported steps with the same terms, and at most the step in progress.
+Child processes report each completed step through a pipe. After each kill, the database contains
+all reported steps with the same terms, and at most one step more, which was in progress.
 """
 
 import json

@@ -22,13 +22,13 @@ from convexmarket.partitions import workers  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def scheduler_as_before():
-    """Restore the Dask configuration, in which a failed client remains."""
+    """Restore the Dask configuration, because a failed client remains in it."""
     before = dask.config.get("scheduler", None)
     yield
     dask.config.set(scheduler=before)
 
 
-#: Seconds for an attack to succeed on a busy machine, and for it to be refused.
+#: Time limits in seconds for a successful attack on a busy machine, and for a refused attack.
 SUCCESS, REFUSAL = 100.0, 20.0
 
 
@@ -49,7 +49,7 @@ def by_a_worker(mark, address, security):
 
 
 def try_all(folder, attacks, seconds):
-    """Run each attack in a separate process; return whether it created its folder in time."""
+    """Run each attack in a separate process, and check whether it created its folder in time."""
     spawn = multiprocessing.get_context("spawn")
     marks = [folder / str(number) for number in range(len(attacks))]
     running = [
@@ -61,7 +61,7 @@ def try_all(folder, attacks, seconds):
     deadline = time.monotonic() + seconds
     for process in running:
         process.join(max(0.0, deadline - time.monotonic()))
-        process.kill()  # a refused client may keep trying
+        process.kill()  # a refused client may continue to try
         process.join()
     made = [mark.exists() for mark in marks]
     for mark in filter(Path.exists, marks):

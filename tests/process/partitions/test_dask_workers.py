@@ -1,4 +1,4 @@
-"""The command line with Dask workers, including a killed worker."""
+"""Commands with Dask workers, including a killed worker."""
 
 import os
 import signal

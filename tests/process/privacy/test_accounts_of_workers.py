@@ -1,4 +1,4 @@
-"""Open accounts in forked processes and in the workers of a search."""
+"""Open privacy accounts in forked processes and in the workers of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in separate processes: misbehaviour becomes a reply and does not affect later runs."""
+"""Runs in separate processes. The failure of a run gives a reply and does not affect later runs."""
 
 import contextlib
 import os
@@ -118,7 +118,7 @@ def children_of(process):
 
 
 def is_run(process):
-    """Return the process of the run, which a worker starts in a separate process group."""
+    """Return the process of a run, which a worker starts in a separate process group."""
     with contextlib.suppress(psutil.Error, ProcessLookupError):
         return os.getpgid(process.pid) == process.pid
     return False

@@ -1,4 +1,4 @@
-"""Synthetic patients, problem files of kind "market", and a helper for many cases."""
+"""Builders of synthetic patients and of problem files of kind "market"."""
 
 import numpy as np
 import pandas as pd
@@ -67,7 +67,7 @@ jobs = 1
 
 
 def patients(n=2_000, seed=0):
-    """Return synthetic patients by id, with their asks per unit of epsilon."""
+    """Draw synthetic patients by id, with their reports per unit of epsilon."""
     rng = np.random.default_rng(seed)
     age, bmi = rng.integers(18, 96, n), rng.normal(27, 5, n).round(1)
     smoker = rng.choice(["no", "former", "yes"], n)
@@ -83,14 +83,14 @@ def patients(n=2_000, seed=0):
 
 
 def written(folder, text=TRADEOFF, table=None):
-    """Write patients.csv and market.toml into a folder; return the path of market.toml."""
+    """Write patients.csv and market.toml into a folder, and return the path of market.toml."""
     (patients(120) if table is None else table).to_csv(folder / "patients.csv")
     path = folder / "market.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-#: Replacements that complete a draft for patients.
+#: Replacements that complete the draft of a problem file for patients.
 _DECLARED = {
     "label": '"ill"',
     "classes": '["no", "yes"]',
@@ -106,7 +106,7 @@ _OF_COSTS = {"label": '"costs"', "public": "{test = 0.2}", "target_range": "[-60
 
 
 def declared(draft):
-    """Return a draft of a problem file with all open declarations completed."""
+    """Complete all open declarations in the draft of a problem file."""
     values, lines = _DECLARED, []
     if "PersonalizedRidge" in draft:
         values = _DECLARED | _OF_COSTS
@@ -144,7 +144,7 @@ eta_range = [0.1, 10]
 
 
 def for_each(cases):
-    """Run all cases as one test and name the failing case."""
+    """Run all cases as one test, and name the failing case."""
 
     def decorate(test):
         def with_every_case():

@@ -1,4 +1,4 @@
-"""Purchases from a problem file: equality with cm.buy, public rows and refusals."""
+"""Purchases from a problem file: equality with cm.buy, public rows and errors."""
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ def sale(place):
 
 
 def test_buying_from_a_file_equals_cm_buy(sale):
-    """Compare with cm.buy called with the settings of the file."""
+    """Compare the purchase with a call of cm.buy with the settings of the file."""
     deal, test = sale
     sold = TABLE.loc[deal.offers.index]
     by_hand = cm.buy(
@@ -52,7 +52,7 @@ def test_buying_from_a_file_equals_cm_buy(sale):
     pd.testing.assert_frame_equal(
         deal.offers, by_hand.offers, check_names=False, check_index_type=False
     )
-    assert deal.offers.index.name is None, "files call the column of ids id"
+    assert deal.offers.index.name is None, "the key for the column of ids is id"
     np.testing.assert_array_equal(deal.model.coef_, by_hand.model.coef_)
     assert str(deal) == str(by_hand)
 

@@ -1,4 +1,4 @@
-"""Markets with a classifier: consistent and reproducible tables."""
+"""Problem files of markets with a classifier: consistent and reproducible tables."""
 
 import numpy as np
 import pytest

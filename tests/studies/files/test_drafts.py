@@ -1,4 +1,4 @@
-"""Drafts of problem files: recognised columns, and no contents of cells."""
+"""Drafts of problem files recognise columns and do not contain cells."""
 
 import tomllib
 
@@ -51,7 +51,7 @@ def test_a_completed_draft_runs(tmp_path, learns, name):
 
 
 def other(table):
-    """Return another table with the same columns and types but other cells."""
+    """Draw a second table with the same columns and types but different cells."""
     rng = np.random.default_rng(7)
     numbers = table.select_dtypes("number").columns
     changed = table.iloc[rng.permutation(len(table))].iloc[: len(table) // 2].copy()

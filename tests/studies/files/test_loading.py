@@ -1,4 +1,4 @@
-"""Problem files: contents, messages of refusals, and the shipped files."""
+"""Contents of problem files, error messages, and the problem files of the repository."""
 
 import json
 import re

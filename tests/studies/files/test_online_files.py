@@ -1,4 +1,4 @@
-"""Files of kind "online": contents, and a simulated market with consistent numbers."""
+"""Problem files of kind "online": contents, and consistent numbers of a simulated market."""
 
 import json
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_every_seller_who_arrives_is_quoted_by_the_policy(result):
     assert set(offers.status[offers.epsilon > 0]) == {"accepted", "declined"}
     accepted = run("simulation.acceptance=1.0").tables["offers"]
     assert "declined" not in set(accepted.status)
-    assert list(accepted.id) == list(offers.id), "answers use a separate branch of the seed"
+    assert list(accepted.id) == list(offers.id), "the answers use a separate random stream"
 
 
 def test_guarantees_include_the_second_noise(result):
@@ -174,7 +174,7 @@ def test_a_simulation_resumes_from_its_journal(result, tmp_path):
     problem = parse_file(SMALL, ["simulation.draws=2"])
     first = problem.perform(journal=journal, progress=False)
     lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(lines[0])  # as if it had been interrupted during the second market
+    journal.write_bytes(lines[0])  # simulates an interruption during the second market
     again = problem.perform(journal=journal, progress=False)
     assert journal.read_bytes().splitlines(keepends=True)[0] == lines[0]
     assert len(journal.read_bytes().splitlines()) == 2
@@ -259,7 +259,7 @@ def test_a_release_draws_fresh_noise_unless_it_is_seeded(tmp_path):
     released = [release(problem, sold) for _ in range(3)]
     assert len({each["coef"][0] for each in released}) == 3
     assert release(problem, sold, seed=SEED) == release(problem, sold, seed=SEED)
-    # All digits are published, so the guarantee must not assume an exact minimiser.
+    # All digits of the model are published, so the guarantee must not assume an exact minimiser.
     assert "exact noise on a lattice" in released[0]["mechanism"]
     assert not any("exact minimiser" in words for words in released[0]["assumptions"])
     assert released[0]["guarantees"]["s0"] == pytest.approx(0.5)

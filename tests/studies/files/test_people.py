@@ -1,4 +1,4 @@
-"""Tables of people: sellers, public rows, groups and refusals."""
+"""Tables of people: sellers, public rows, groups and errors."""
 
 import stat
 import tempfile

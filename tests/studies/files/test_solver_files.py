@@ -1,4 +1,4 @@
-"""Problem files of kind "solvers": contents, refusals and messages."""
+"""Problem files of kind "solvers": contents, errors and messages."""
 
 import sys
 
