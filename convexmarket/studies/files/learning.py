@@ -1,41 +1,44 @@
-"""Files of kind "market" with a classifier, and the common part of all files with a learner.
+"""Files of kind "market" with a learner.
 
 The classifier follows Algorithm 2 of A (its Fig. 2): for every gamma the buyer considers a few mu,
 sigma and Lambda. The purchase with the smallest validation error plus gamma times payments is
 selected. The naive model of the papers, mu = sigma = 0, chooses its eta in the same
 way. All models are trained on paired noise draws.
+
+For a ridge regression, mu and sigma follow from Theorem 3.6 of R, and Lambda is fixed in advance.
+Test errors are exact expectations over the noise of the release.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
+from sklearn.metrics import root_mean_squared_error
 
 from convexmarket import errors, learners
 from convexmarket.allocation import allocate
-from convexmarket.data.datasets import MarketData, correlate
+from convexmarket.data.datasets import correlate
 from convexmarket.deal import Deal, buy
+from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
 from convexmarket.market import Market
+from convexmarket.privacy.sensitivity import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import file_tables as tables
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
-from convexmarket.studies.files.people import SOLD, GivenData, OwnData, read_people
+from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE, Frame
+from convexmarket.studies.files.people import SOLD, Data, OwnData, read_people
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
 from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
 from convexmarket.terms import Cap, GroupShare, Noise, Spread
 
-Floats = NDArray[np.float64]
-#: A DataFrame; typed as Any, because pandas does not declare the types of columns.
-Frame = Any
 #: Tables by name, with their keys, and facts.
 Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
@@ -47,6 +50,8 @@ _SENSITIVITIES = 0
 _AUDIT = {"audit_sellers": 200, "misreports": 17}
 #: Arguments of constructors without a key in the file.
 _OURS = {"regularization", "epsilon", "random_state", "features", "classes"}
+#: The columns of the offers, except the keys.
+_OFFERS = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee", "payment"]
 
 CAVEATS = (
     "The guarantees are those of one model whose parameters are fixed before reports and rows are "
@@ -56,8 +61,6 @@ CAVEATS = (
     "The noise comes from the seed of the problem file, which is public; a release draws fresh "
     "noise. Validation and test use the same draws.",
 )
-
-# ------------------------------------------------------------------------------------- tables
 
 
 class ReportsTable(tables.Table):
@@ -79,15 +82,6 @@ class BuyerTable(tables.Table):
     """Weights of the payments, in units of the objective per unit of currency."""
     cap: Annotated[float, Field(ge=1)] | None = None
     """Largest weight, in multiples of the average."""
-
-
-class CandidatesTable(BuyerTable):
-    """The buyer's objective and constraints, with candidates for its weights."""
-
-    mu: tables.Several[tables.Positive] | None = None
-    """Weights of the spread; by default the constant of the learner's error bound."""
-    sigma: tables.Several[tables.Positive] | None = None
-    """Weights of the noise; by default the constant of the learner's error bound."""
 
 
 class LearnerTable(tables.Table):
@@ -114,34 +108,11 @@ class LearnerTable(tables.Table):
         return ("auto",) if self.regularization == "auto" else self.regularization
 
 
-class ClassifierTable(LearnerTable):
-    """A private classifier. Other keys are arguments of its constructor."""
-
-    name: tables.Column = "PrivateLogisticRegression"
-    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
-    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
-    """Number of noise draws for each model."""
-    tuning: Literal["free", "charged"] = "free"
-    """Whether Lambda is also chosen privately, within the privacy sold ("charged")."""
-
-
-class NaiveTable(tables.Table):
-    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only."""
-
-    eta_range: tables.Range
-    """Smallest and largest eta."""
-    grid: Annotated[int, Field(ge=1, le=1_000)] = 8
-    """Number of values of eta to try, in geometric progression."""
-
-
-# -------------------------------------------------------------------------------------- files
-
-
 class LearningFile(tables.ProblemFile):
     """The common part of files with a learner."""
 
     kind: Literal["market"]
-    data: Annotated[GivenData | OwnData, Field(discriminator="source")]
+    data: Annotated[Data, Field(discriminator="source")]
     prior: tables.PriorTable
     sellers: ReportsTable = ReportsTable()
     objective: BuyerTable
@@ -205,46 +176,43 @@ class LearningFile(tables.ProblemFile):
         given = self.objective
         return getattr(given, "mu", None) or (mu,), getattr(given, "sigma", None) or (sigma,)
 
-    def market(self, sellers: Sellers, **numbers: Any) -> Market:
-        """Return the papers' market."""
-        return Market.standard(sellers, cap=self.objective.cap, **numbers)
-
     def read(self) -> tuple[Any, dict[str, Sellers]]:
         """Return the rows, and the sellers of each scenario, one for each training row."""
-        table, ids = self.sellers, None
-        if isinstance(self.data, OwnData):
-            parts = read_people(self)
-            rows, ids = self.data.rows(parts), parts[SOLD].index.tolist()
-            if (report := self.data.report) is not None:
-                return rows, {REPORTED: Sellers(parts[SOLD][report].to_numpy(), self.prior, ids)}
-        else:
-            rows = self.data.rows()
-        m, names = len(rows.X_train), list(rows.feature_names)
-        stream = self.run.stream(_SENSITIVITIES)
-        given = table.sensitivities or self.prior.sample(m, np.random.default_rng(stream))
-        if len(given) != m:
-            raise errors.ProblemFileError(
-                f"sellers.sensitivities has {len(given)} entries for {m} training rows; give one "
-                "for each, or leave them out to draw them from the prior"
-            )
-        reports = {"independent": np.asarray(given)}
+        table, (rows, ids, reported) = self.sellers, self.data.load(self)
+        if reported is not None:
+            return rows, {REPORTED: Sellers(reported, self.prior, ids)}
+        rng = np.random.default_rng(self.run.stream(_SENSITIVITIES))
+        reports = {"independent": table.sensitivities or self.prior.sample(len(rows.X_train), rng)}
         if "correlated" in table.scenarios:
-            feature = table.correlated_with
-            column = names.index(str(feature)) if feature in names else feature
-            if not (isinstance(column, int) and column < len(names)):
+            names, feature = list(rows.feature_names), table.correlated_with
+            if not (feature in names or feature in range(len(names))):
                 raise errors.ProblemFileError(
                     f"sellers.correlated_with must be a position below {len(names)} or one of "
                     f"{', '.join(names)}, got {feature!r}"
                 )
-            reports["correlated"] = correlate(reports["independent"], rows.X_train, column)
+            place = names.index(feature) if isinstance(feature, str) else feature
+            reports["correlated"] = correlate(reports["independent"], rows.X_train, place)
         return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
+
+    def offers(self, sold: Frame, key: Sequence[str], n_features: int, **arguments: Any) -> Frame:
+        """Return the offers at each point, with the guarantees of the trained model.
+
+        Without a regularization, the model uses all of the privacy sold.
+        """
+        sold = sold.assign(guarantee=sold.epsilon)
+        sold["surplus"] = sold.payment - sold.sensitivity * sold.epsilon
+        for _, part in sold.dropna(subset=["regularization"]).groupby(list(key), sort=False):
+            learner = self.learner_of(part.regularization.iloc[0], **arguments)
+            promised = learner.promise(part.epsilon, n_features)
+            sold.loc[part.index, "guarantee"] = promised.epsilon
+        return sold[[*key, *_OFFERS, "surplus"]]
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
         """Buy, pay, audit, train and measure."""
         rows, sellers = self.read()
         measured, facts = self.measured(rows, sellers, options | _AUDIT)
-        parts = ("train", *self.purposes)
         facts |= {"data": rows.description, "seed": self.run.seed}
+        parts = ("train", *self.purposes)
         facts["rows"] = {part: len(getattr(rows, f"y_{part}")) for part in parts}
         keys = {name: tuple(each[0]) for name, each in measured.items()}
         return Runs("study", keys, {name: each[1] for name, each in measured.items()}, facts)
@@ -252,47 +220,40 @@ class LearningFile(tables.ProblemFile):
     def buy(
         self,
         *,
-        gamma: float | None = None,
-        budget: float | None = None,
         group: str | None = None,
         at_least: Mapping[str, float] | None = None,
-        na_values: Sequence[str] = (),
-        show_cells: bool = False,
         **options: Any,
     ) -> Deal:
-        """Buy from the sellers of a user's table, and train the model: :func:`convexmarket.buy`.
+        """Buy from the sellers of a user's table, and train the model.
 
-        ``gamma`` or ``budget`` replace the file's gamma, ``group`` is the column of the sellers'
-        groups, and ``at_least`` the smallest share of the weight of groups.
+        ``group`` is the column of the sellers' groups, ``at_least`` the smallest share of the
+        weight of groups. ``options`` are those of :func:`convexmarket.buy`; ``gamma`` or ``budget``
+        replace the file's gamma.
         """
-        data = self.data
-        if not isinstance(data, OwnData):
+        data, cap = self.data, self.objective.cap
+        if not isinstance(data, OwnData) or data.report is None:
             raise errors.NotSupportedError(
-                'buying needs a table of sellers: a file with data.source = "csv" or "parquet" '
-                "(convexmarket init writes one)"
-            )
-        if data.report is None:
-            raise errors.ParameterError(
-                "data.report is missing, and a purchase needs a column of reports; simulated "
-                "reports are for convexmarket run"
+                "buying needs a table with a column of reports: data.source is csv or parquet, and "
+                "data.report names the column (convexmarket init writes such a file)"
             )
         if at_least and group is None:
             raise errors.ParameterError("at_least needs the column of groups: --group-column")
-        if gamma is None and budget is None:
-            gamma = _single("objective.gamma", self.objective.gamma, ", or --gamma or --budget")
+        if options.get("gamma") is None and options.get("budget") is None:
+            remedy = ", or --gamma or --budget"
+            options["gamma"] = _single("objective.gamma", self.objective.gamma, remedy)
         features = data.public_features
         domain = {"features": features} | ({"classes": data.classes} if data.classes else {})
         value = _single("learner.regularization", self.learner.candidates)
         learner = self.learner_of(value, **domain)
         mus, sigmas = self.weights(learner, features.n_features_out_)
         mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
-        parts = read_people(self, group, na_values, show_cells)
-        table, cap = parts[SOLD], self.objective.cap
+        reading = {name: options.pop(name, ()) for name in ("na_values", "show_cells")}
+        parts = read_people(self, group, **reading)
         constraints: list[Any] = [] if cap is None else [Cap(cap)]
         if at_least:
-            constraints.append(GroupShare(table[group], at_least))
+            constraints.append(GroupShare(parts[SOLD][group], at_least))
         return buy(
-            table,
+            parts[SOLD],
             ask=data.report,
             target=data.label,
             prior=self.prior,
@@ -300,8 +261,6 @@ class LearningFile(tables.ProblemFile):
             test=parts["test"],
             objective=mu * Spread() + sigma * Noise(),
             constraints=constraints,
-            gamma=gamma,
-            budget=budget,
             group=group,
             **options,
         )
@@ -311,8 +270,7 @@ class LearningFile(tables.ProblemFile):
 
     def subproblems(self) -> list[Family]:
         """Return the subproblems of the market; other classes train models on fixed data."""
-        rows, _ = self.read()
-        learner = self.learner_of(_middle(self.learner.candidates))
+        learner, rows = self.learner_of(_middle(self.learner.candidates)), self.data.load(self).rows
         mu, sigma = map(_middle, self.weights(learner, rows.X_train.shape[1]))
         numbers = {"mu": mu, "sigma": sigma, "gamma": _middle(self.objective.gamma)}
 
@@ -338,14 +296,6 @@ def _middle(values: Sequence[Any]) -> Any:
     return values[len(values) // 2]
 
 
-def offers(sellers: Frame, keys: Sequence[str], guarantees: Sequence[Floats]) -> Frame:
-    """Return the offers at the points of a curve, with the guarantees of their models."""
-    table = sellers.assign(guarantee=np.concatenate(guarantees))
-    table["surplus"] = table.payment - table.sensitivity * table.epsilon
-    columns = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee", "payment"]
-    return table[[*keys, *columns, "surplus"]]
-
-
 # --------------------------------------------------------------------------------- classification
 
 _KEY = ["scenario", "model", "gamma"]
@@ -353,6 +303,36 @@ _KEY = ["scenario", "model", "gamma"]
 _CURVE = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean", "error_std"]
 _CURVE += ["overall_mean", "validation_error", "guarantee_max", "objective", "lower_bound", "gap"]
 _CURVE += ["epsilon_max"]
+_NAMES = {"noise_draw": "draw", "test_error_std": "error_std"}
+
+
+class CandidatesTable(BuyerTable):
+    """The buyer's objective and constraints, with candidates for its weights."""
+
+    mu: tables.Several[tables.Positive] | None = None
+    """Weights of the spread; by default the constant of the learner's error bound."""
+    sigma: tables.Several[tables.Positive] | None = None
+    """Weights of the noise; by default the constant of the learner's error bound."""
+
+
+class ClassifierTable(LearnerTable):
+    """A private classifier. Other keys are arguments of its constructor."""
+
+    name: tables.Column = "PrivateLogisticRegression"
+    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
+    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
+    """Number of noise draws for each model."""
+    tuning: Literal["free", "charged"] = "free"
+    """Whether Lambda is also chosen privately, within the privacy sold ("charged")."""
+
+
+class NaiveTable(tables.Table):
+    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only."""
+
+    eta_range: Annotated[tuple[tables.Positive, tables.Positive], Field(strict=False)]
+    """Smallest and largest eta."""
+    grid: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """Number of values of eta to try, in geometric progression."""
 
 
 class ClassifierFile(LearningFile):
@@ -387,25 +367,22 @@ class ClassifierFile(LearningFile):
         """Public facts, and the accuracy of the solver."""
         return {"data_norm": self.data.data_norm, "cap": self.objective.cap, "tol": 1e-9}
 
-    def measured(
-        self, rows: MarketData, sellers: dict[str, Sellers], options: dict[str, Any]
-    ) -> Measured:
+    def measured(self, rows: Any, sellers: dict[str, Sellers], options: Any) -> Measured:
         """Try the candidates, choose at each gamma, and audit the chosen markets."""
-        values, gammas = self.learner.candidates, self.objective.gamma
+        values, gammas, cap = self.learner.candidates, self.objective.gamma, self.objective.cap
         mus, sigmas = self.weights(self.learner_of(values[0]), rows.X_train.shape[1])
 
         def market(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
-            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
+            return Market.standard(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma, cap=cap)
 
         def naive(scenario: str, eta_bought: float) -> Market:
-            fixed = eta_bought, eta_bought
-            return self.market(sellers[scenario], mu=0, sigma=0, gamma=1.0, eta_range=fixed)
+            fixed, plain = (eta_bought, eta_bought), {"mu": 0.0, "sigma": 0.0, "gamma": 1.0}
+            return Market.standard(sellers[scenario], **plain, cap=cap, eta_range=fixed)
 
         def learner(regularization: Any) -> Any:
             return self.learner_of(regularization)
 
-        seed, draws = self.run.seed, self.learner.draws
-        trained: dict[str, Any] = {"data": rows, "noise_draws": draws, "seed": seed}
+        trained: Any = {"data": rows, "noise_draws": self.learner.draws, "seed": self.run.seed}
         markets: dict[str, Any] = {MECHANISM: market}
         points: dict[str, Any] = {"scenario": list(sellers), "gamma": gammas}
         axes = points | {"mu": mus, "sigma": sigmas, "regularization": values}
@@ -414,21 +391,15 @@ class ClassifierFile(LearningFile):
             axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
         tried = Study(markets, axes=axes, learner=learner, **trained).run(audits="none", **options)
         runs, keys = tried.tables["runs"], list(tried.keys["runs"])
-        chosen = _chosen(runs, gammas)
-        places = chosen[[*keys, "model", "price"]]
+        curve = _chosen(runs, gammas)
+        places = curve[[*keys, "model", "price"]]
         sold, fits = (
             places.merge(tried.tables[name], on=keys).assign(gamma=lambda table: table.price)
             for name in ("sellers", "fits")
         )
-        curve: Frame = chosen.fillna({"mu": 0.0, "sigma": 0.0}).assign(gamma=chosen.price)
+        curve = curve.fillna({"mu": 0.0, "sigma": 0.0}).assign(gamma=curve.price)
         scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive purchase has gamma = 1
-        bounds = ["objective", "lower_bound"]
-        curve[bounds] = curve[bounds].mul(scale, axis=0)
-        parts = [part.epsilon for _, part in sold.groupby(_KEY, sort=False)]
-        promised = [
-            self.learner_of(value).promise(epsilon, rows.X_train.shape[1]).epsilon
-            for value, epsilon in zip(curve.regularization, parts, strict=True)
-        ]
+        curve = curve.assign(**{each: curve[each] * scale for each in ("objective", "lower_bound")})
         best = curve[curve.model == MECHANISM].set_index(["scenario", "gamma"])
 
         def bought(scenario: str, gamma: float) -> Market:
@@ -441,23 +412,22 @@ class ClassifierFile(LearningFile):
         searched = {"learner": search, **trained} if is_charged else {}
         again = Study({MECHANISM: bought}, axes=points, **searched)
         audited = again.run(payments="exact" if is_charged else "none", **options).tables
-        if is_charged:  # a search uses all of the privacy bought
+        if is_charged:
             more = {name: table.assign(model=CHARGED) for name, table in audited.items()}
             more["runs"] = more["runs"].join(best[["mu", "sigma"]], on=["scenario", "gamma"])
             curve, sold, fits = (
                 pd.concat([table, more[name]], ignore_index=True)
                 for table, name in ((curve, "runs"), (sold, "sellers"), (fits, "fits"))
             )
-            promised.append(more["sellers"].epsilon)
-        curve = curve.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
+        curve, fits = curve.rename(columns=_NAMES), fits.rename(columns=_NAMES)
+        curve = curve.rename(columns={"test_error": "error_mean"})
         curve["overall_mean"] = curve.error_mean + curve.gamma * curve.payments
-        fits = fits.rename(columns={"noise_draw": "draw"})
         common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
         return {
             "runs": (keys, runs),
             "curve": (_KEY, curve[[*_KEY, *_CURVE]]),
             "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
-            "sellers": ([*_KEY, "id"], offers(sold, _KEY, promised)),
+            "sellers": ([*_KEY, "id"], self.offers(sold, _KEY, rows.X_train.shape[1])),
             "audits": (_KEY, audited["audits"].rename(columns={"market": "model"})),
         }, {
             **self._baseline(rows),
@@ -465,7 +435,7 @@ class ClassifierFile(LearningFile):
             "caveats": CAVEATS,
         }
 
-    def _search(self, sold: Floats, rows: MarketData) -> learners.PrivateSearch:
+    def _search(self, sold: Any, rows: Any) -> learners.PrivateSearch:
         """Build the search for Lambda, with candidates that retain half of the privacy sold."""
         candidates = []
         for value in self.learner.candidates:
@@ -483,7 +453,7 @@ class ClassifierFile(LearningFile):
             trials=float(len(candidates)),
         )
 
-    def _baseline(self, rows: MarketData) -> dict[str, Any]:
+    def _baseline(self, rows: Any) -> dict[str, Any]:
         """Return the test error without privacy, with the Lambda of the best validation error."""
         models = {
             value: self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
@@ -516,3 +486,166 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
             f"{getattr(row, 'learner_message', '') or row.message}"
         )
     return best
+
+
+# -------------------------------------------------------------------------------- ridge regression
+
+_POINT = ["scenario", "gamma", "regularization"]
+_REGRESSION = [
+    *_POINT,
+    "marked",
+    "mu",
+    "sigma",
+    "eta",
+    "n_bought",
+    "payments",
+    "objective",
+    "lower_bound",
+]
+_REGRESSION += ["gap", "epsilon_max"]
+_RIDGE_CAVEATS = (
+    *CAVEATS,
+    "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
+    "noise. Truthfulness and privacy do not depend on this; the quality of the purchase does.",
+    "The expected errors are computed from the sold rows, without a guarantee.",
+)
+
+
+class RidgeTable(LearnerTable):
+    """PersonalizedRidge, which maps labels from ``target_range`` to [-1, 1].
+
+    Other keys are arguments of its constructor.
+    """
+
+    name: Literal["PersonalizedRidge"]
+    regularization: tables.Several[tables.Positive]
+    """Candidates for lambda."""
+    label_noise: tables.Nonnegative
+    """Standard deviation of the labels' noise, an estimate on that scale."""
+    coef_norm: tables.Nonnegative
+    """Norm of the true coefficients, an estimate on that scale."""
+    smallest_eigenvalue: tables.Nonnegative = 0.0
+    """Bound on the eigenvalues of the rows' second moments."""
+    failure_probability: tables.Share = 0.05
+    """Probability that the error bound fails."""
+
+
+class UnitsTable(tables.Table):
+    """The unit of the labels."""
+
+    label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
+    """Its name."""
+    per_label: tables.Positive = 1.0
+    """Number of units that a label of 1 represents."""
+
+
+class RidgeFile(LearningFile):
+    """A market with ridge regression: mu and sigma follow from Theorem 3.6 of R.
+
+    Notes
+    -----
+    The table ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at
+    gamma in a market at the prior's quantiles), the purchase, loss_mean and loss_std of the test
+    error over the noise, rmse, uniform_rmse (one price for all), and the terms of the bound.
+    ``choices`` holds the bounds from public facts, ``baselines`` the rmse without noise.
+    """
+
+    learner: RidgeTable
+    units: UnitsTable = UnitsTable()
+
+    purposes: ClassVar[tuple[str, ...]] = ("test",)
+    facts: ClassVar[Any] = {"perturbation": "output", "fit_intercept": False}
+
+    def _plain(self, regularization: float, **arguments: Any) -> learners.PersonalizedRidge:
+        """Return the learner of Theorem 3.6, with noise in floating point."""
+        return self.learner_of(regularization, rounding=None, **arguments)
+
+    def _market(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
+        (mu,), (sigma,) = self.weights(self._plain(value), n_features)
+        return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=self.objective.cap)
+
+    def _bound(self, weights: Any, eta: float, value: float, n_features: int) -> RidgeErrorBound:
+        """Return the terms of Theorem 3.6 for a purchase."""
+        learner = self._plain(value)
+        kappa = ridge_sensitivity(value, n_features, learner.max_norm, learner.sensitivity)
+        facts = self.learner.model_dump(exclude={"name", "regularization", *self.learner.options})
+        return ridge_error_bound(weights, eta / kappa, value, n_features=n_features, **facts)
+
+    def measured(self, rows: Any, sellers: dict[str, Sellers], options: Any) -> Measured:
+        """Buy at every gamma and lambda, and compute the errors of the models."""
+        values, (m, n_features) = self.learner.candidates, rows.X_train.shape
+
+        def market(scenario: str, gamma: float, regularization: float) -> Market:
+            return self._market(sellers[scenario], gamma, regularization, n_features)
+
+        axes = dict(zip(_POINT, (list(sellers), self.objective.gamma, values), strict=True))
+        runs = Study({MECHANISM: market}, axes=axes).run(**options)
+        table, sold = runs.tables["runs"], runs.tables["sellers"]
+        for row in table[table.status != "solved"].itertuples():
+            raise errors.ParameterError(
+                f"the market at gamma = {row.gamma:g} and regularization = {row.regularization:g} "
+                f"has no optimum: {row.message}"
+            )
+        choices = self._public_bounds(m, n_features)
+        curve: Frame = table.merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
+        points = zip(curve.itertuples(), sold.groupby(_POINT, sort=False), strict=True)
+        measured = pd.DataFrame([self._errors(run, part, rows) for run, (_, part) in points])
+        curve = curve[_REGRESSION].join(measured)
+        offers = self.offers(sold, _POINT, n_features, rounding=None)
+        baselines = {}
+        for value in values:
+            model = self.learner_of(value, weighting="equal", epsilon=np.inf)
+            predicted = model.fit(rows.X_train, rows.y_train).predict(rows.X_test)
+            baselines[value] = root_mean_squared_error(rows.y_test, predicted)
+        plain = pd.DataFrame({"regularization": values, "rmse": baselines.values()})
+        return {
+            "runs": (runs.keys["runs"], table),
+            "curve": (_POINT, curve),
+            "sellers": ([*_POINT, "id"], offers.merge(curve[[*_POINT, "marked"]])),
+            "audits": (_POINT, runs.tables["audits"].drop(columns="market")),
+            "choices": (_POINT[1:], choices),
+            "baselines": (_POINT[2:], plain),
+        }, {
+            "constant": float(rows.y_test.mean()),  # the best constant for the public rows
+            "constant_rmse": float(rows.y_test.std()),
+            "caveats": _RIDGE_CAVEATS,
+        }
+
+    def _public_bounds(self, m: int, n_features: int) -> Frame:
+        """Return the bound at each gamma and lambda in a market at the prior's quantiles.
+
+        The bound and the mark of the best lambda at each gamma depend only on public facts.
+        """
+        quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
+        rows = []
+        for gamma, value in product(self.objective.gamma, self.learner.candidates):
+            market = self._market(quantiles, gamma, value, n_features)
+            point, form = allocate(market), market.form
+            bias = self._bound(point.weights, point.eta, value, n_features).bias
+            row = {"gamma": gamma, "regularization": value, "mu": form.mu, "sigma": form.sigma}
+            rows.append(row | {"bias": bias, "expected_objective": bias + point.objective})
+        table = pd.DataFrame(rows)
+        best = table.groupby("gamma").expected_objective.idxmin()
+        return table.assign(marked=table.index.isin(best))
+
+    def _errors(self, run: Any, sold: Frame, rows: Any) -> dict[str, Any]:
+        """Compute test errors of a purchase and of a uniform price, and the bound on the error."""
+        arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
+        weights, value = sold.weight.to_numpy(), run.regularization
+        ridge = self._plain(value, weighting=weights)
+        exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
+        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 for an unbounded support
+        alike = np.nan
+        if uniform > 0:
+            alike = learners.expected_loss(self._plain(value), *arrays, epsilon=uniform).mean
+        bound = self._bound(weights, run.eta, value, rows.X_train.shape[1])
+        return {
+            "epsilon_mean": run.eta / len(sold),
+            "loss_mean": exact.mean,
+            "loss_std": exact.std,
+            "rmse": float(np.sqrt(exact.mean)),
+            "uniform_epsilon": uniform or np.nan,
+            "uniform_rmse": float(np.sqrt(alike)),
+            **bound._asdict(),
+            "bound": bound.total,
+        }

@@ -13,10 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, put, suggestion
-from convexmarket.studies.files.learning import ClassifierFile
+from convexmarket.studies.files.learning import ClassifierFile, RidgeFile
 from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.online_file import OnlineFile
-from convexmarket.studies.files.ridge_file import RidgeFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 
@@ -28,8 +27,8 @@ KINDS: dict[str, type[ProblemFile]] = {
 }
 #: Placeholder of a value in a draft of ``convexmarket init``.
 UNDECLARED = "?"
-#: Largest size of a problem file in bytes; most dots in a line (parsing time is quadratic in it).
-_LARGEST_FILE, _MOST_DOTS = 1_000_000, 10_000
+#: Largest size of a problem file in bytes.
+_LARGEST_FILE = 1_000_000
 
 
 def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
@@ -116,14 +115,11 @@ def _undeclared(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 def _parsed(text: str, path: str) -> dict[str, Any]:
     try:
-        if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
-            raise ValueError(f"a line has more than {_MOST_DOTS} dots")
         return tomllib.loads(text)
-    except RecursionError:
-        why = "its lists and tables are nested too deeply"
-    except ValueError as error:
-        why = str(error)
-    raise ProblemFileError(f"{path}: not valid TOML: {why}")
+    except (RecursionError, ValueError) as error:
+        nested = isinstance(error, RecursionError)
+        why = "its lists and tables are nested too deeply" if nested else error
+        raise ProblemFileError(f"{path}: not valid TOML: {why}") from None
 
 
 def _override(table: dict[str, Any], setting: str) -> None:

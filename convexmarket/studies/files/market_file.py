@@ -107,7 +107,8 @@ class VariantTable(tables.Table):
                 if self.sweep is not None:
                     tables.put(table, self.sweep.key, value)
                 markets.append(MarketTable.model_validate(table))
-                markets[-1].check(seed)
+                if markets[-1].sellers.file is None:
+                    markets[-1].build(seed)
             except ValidationError as error:
                 lines = (f"{path}.{line}" for line in tables.mistakes(table, error))
                 raise ValueError("\n".join(lines)) from None
@@ -201,15 +202,6 @@ class VariantsFile(tables.ProblemFile):
         every = (table.sellers.file for each in self._markets.values() for table in each)
         return sorted({name for name in every if name is not None})
 
-    def error_terms(self) -> dict[str, Any]:
-        """Return the terms of each variant that do not depend on reports."""
-        return {
-            name: {
-                key: part for key, part in (each.objective or {}).items() if not part.kind.reports
-            }
-            for name, (each, *_) in self._markets.items()
-        }
-
     def points(self) -> list[Point]:
         """Return the markets of every variant, with the sellers of their files."""
         return [
@@ -226,7 +218,7 @@ class VariantsFile(tables.ProblemFile):
             listed = read_list(self.place(sellers.file), table.priors[""], *columns)
         return table.build(seed, listed)
 
-    def _middles(self) -> dict[str, MarketTable]:
+    def middles(self) -> dict[str, MarketTable]:
         """Return the table of each variant; a sweep is represented by its middle value."""
         return {name: each[len(each) // 2] for name, each in self._markets.items()}
 
@@ -244,7 +236,7 @@ class VariantsFile(tables.ProblemFile):
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
         frames: dict[str, Any] = dict(runs.tables)
         solved = frames["runs"].market[frames["runs"].status == "solved"]
-        middles = list(map(id, self._middles().values()))
+        middles = list(map(id, self.middles().values()))
         audited = {each: markets[each] for each in solved if id(points[int(each)].table) in middles}
         if audited and extent != "none":
             audits = Study(audited).run(payments="none", audits=extent, **options)
@@ -263,11 +255,10 @@ class VariantsFile(tables.ProblemFile):
     def _draws(self, pair: CompareTable, options: dict[str, Any]) -> pd.DataFrame:
         """Allocate the compared variants for each draw of the sellers, first the given one."""
         markets = {}
-        for name, table in self._middles().items():
-            parts = table.sellers.groups or (table.sellers,)
-            draws = pair.draws if any(part.count for part in parts) else 1
+        for name, table in self.middles().items():
+            is_drawn = any(part.count for part in table.sellers.groups or (table.sellers,))
             if name in (pair.variant, pair.base):
-                for draw in range(draws):
+                for draw in range(pair.draws if is_drawn else 1):
                     markets[f"{draw} {name}"] = self._built(table, self.run.seed + draw)
         runs = Study(markets).run(payments="none", audits="none", **options)
         rows, sellers = runs.to_frame(), runs.tables["sellers"]
@@ -282,14 +273,17 @@ class VariantsFile(tables.ProblemFile):
     def subproblems(self) -> list[Family]:
         """Return the subproblems of each variant; a sweep is represented by its middle value."""
         families = []
-        for name, table in self._middles().items():
+        for name, table in self.middles().items():
             with suppress(NotSupportedError):  # no class of subproblems fits
                 families += self._families(name, table)
         return families
 
     def _families(self, name: str, table: MarketTable) -> list[Family]:
         """Return the subproblems of a market, at any size unless a number is for one seller."""
-        each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
+        pieces = [*table.objective.values(), *table.constraints.values()]
+        each = any(
+            isinstance(value, list) for piece in pieces for value in piece.arguments.values()
+        )
         if each or table.sellers.count is None:
             return families_of_market(self._built(table, 0), name=name)
 
@@ -298,9 +292,6 @@ class VariantsFile(tables.ProblemFile):
             return sized.build(int(rng.integers(2**31)))
 
         return families_of_market(drawn(50, np.random.default_rng(0)), drawn, name)
-
-
-# ------------------------------------------------------------------------------------- tables
 
 
 def _groups(sellers: Any) -> pd.DataFrame:
@@ -329,8 +320,7 @@ def _virtual_costs(points: list[Point]) -> pd.DataFrame:
     for point in points:
         priors = point.table.priors
         for group, prior in priors.items():
-            shared = len(set(priors.values())) == 1
-            used.setdefault(prior, (point.variant, "" if shared else group))
+            used.setdefault(prior, (point.variant, group if len(set(priors.values())) > 1 else ""))
     if all(prior.is_regular for prior in used):
         return pd.DataFrame(columns=["market", "group", "sensitivity"])
     parts = []

@@ -221,7 +221,11 @@ def variants_report(problem: Any, runs: Runs) -> Report:
 
 def _at_equal_payments(problem: Any, curves: Frame) -> Iterator[str]:
     """Compare each curve with the first one, if both have the same terms apart from payments."""
-    names, terms = list(curves.market.unique()), problem.error_terms()
+    names = list(curves.market.unique())
+    terms = {
+        name: {key: part for key, part in table.objective.items() if not part.kind.reports}
+        for name, table in problem.middles().items()
+    }
     base = curves[curves.market.isin(names[:1])].sort_values("expected_payments")
     for other in names[1:]:
         new = curves[curves.market == other]

@@ -14,56 +14,43 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from convexmarket import terms
-from convexmarket.errors import ConvexMarketError
+from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import file_tables as tables
 from convexmarket.terms import Constraint, Term
 
-Groups = NDArray[np.str_] | None
-
-# --------------------------------------------------------------------- terms and constraints
-
-#: Types of fields that a file can hold. A class with another type of field is for Python only.
-_HELD = {"float", "float | None", "Number", "bool", "float | Floats", "Floats", "Floats | None"}
-_HELD |= {"Matrix", "Any", "Mapping[Any, float]", "Of", "Kind", "Rule", "PrivacyCost"}
-_COSTS = {"linear": terms.LinearCost(), "exponential": terms.ExponentialCost()}
 #: The JSON Schema of an argument.
 _VALUE = tables.ARGUMENT | {"type": [*tables.ARGUMENT["type"], "object"]}
 _VALUE["maxItems"] = tables.MOST_ENTRIES
 
 
-def _keys(kind: type[Any]) -> dict[str, str]:
-    """Return the keys of a class in a file, with types; groups are declared with the sellers."""
-    return {
-        each.name: str(each.type) for each in fields(kind) if each.init and each.name != "groups"
-    }
-
-
 def named(base: type[Any], sign: str) -> dict[str, Any]:
-    """List the exported classes with fields that a file can hold, by name: "squared-spread"."""
+    """List the exported classes of terms or constraints by name, such as "squared-spread"."""
     return {
         re.sub("(?<=[a-z])(?=[A-Z][a-z])", sign, kind.__name__).lower(): kind
         for kind in vars(terms).values()
-        if inspect.isclass(kind)
-        and issubclass(kind, base)
-        and not inspect.isabstract(kind)
-        and _HELD.issuperset(_keys(kind).values())
+        if inspect.isclass(kind) and issubclass(kind, base) and not inspect.isabstract(kind)
     }
 
 
+_TERMS, _CONSTRAINTS = named(Term, "-"), named(Constraint, "_")
+
+
+def _keys(kind: type[Any]) -> list[str]:
+    """Return the keys of a class in a file; groups are declared with the sellers."""
+    return [each.name for each in fields(kind) if each.init and each.name != "groups"]
+
+
 def _privacy_cost(value: Any) -> terms.PrivacyCost:
-    if isinstance(value, str) and value in _COSTS:
-        return _COSTS[value]
-    if isinstance(value, Mapping) and set(value) == {"power"}:
-        return terms.PowerCost(**value)
-    if isinstance(value, Mapping) and set(value) == {"slopes", "thresholds"}:
-        return terms.TieredCost(**value)
+    if value in ("linear", "exponential"):
+        return terms.LinearCost() if value == "linear" else terms.ExponentialCost()
+    if isinstance(value, Mapping):
+        return terms.PowerCost(**value) if "power" in value else terms.TieredCost(**value)
     raise ValueError(
         f'{value!r} is not a privacy cost; give "linear", "exponential", {{power = 2}} or '
         "{slopes = [1, 3], thresholds = [0.5]}"
@@ -77,34 +64,33 @@ class Piece:
     name: str
     kind: Any
     arguments: dict[str, Any]
-    weight: Any = 1.0
+    weight: Any = None
 
-    @property
-    def needs_groups(self) -> bool:
-        """Whether the piece concerns groups of sellers."""
-        return any(each.name == "groups" for each in fields(self.kind))
-
-    def build(self, groups: Groups) -> Any:
+    def build(self, groups: Any) -> Any:
         """Return the weighted term, or the constraint; ``groups`` has shape (m,)."""
         arguments = dict(self.arguments)
         if "privacy_cost" in arguments:
             arguments["privacy_cost"] = _privacy_cost(arguments["privacy_cost"])
         if self.needs_groups:
             if groups is None:
-                raise ValueError(
+                raise ParameterError(
                     f"{self.name} needs groups; give sellers.groups, each with a name and a count, "
                     "or the column of sellers.file that holds them, sellers.group"
                 )
             arguments["groups"] = groups
         built = self.kind(**arguments)
-        return self.weight * built if issubclass(self.kind, Term) else built
+        return built if self.weight is None else self.weight * built
+
+    @property
+    def needs_groups(self) -> bool:
+        """Whether the piece concerns groups of sellers."""
+        return any(each.name == "groups" for each in fields(self.kind))
 
     def checked(self) -> Self:
         """Return the piece if its class accepts the arguments."""
         tables.refuse_unknown(self.arguments, _keys(self.kind))
         if not self.needs_groups:
             try:
-                inspect.signature(self.kind).bind(**self.arguments)
                 self.build(None)
             except (ConvexMarketError, TypeError, OverflowError) as error:
                 raise ValueError(str(error)) from None
@@ -115,23 +101,23 @@ def _term(labelled: tuple[str, Any]) -> Piece:
     label, given = labelled
     if not isinstance(given, Mapping) or "weight" not in given:
         raise ValueError(f"{given!r:.60} has no weight; give {{ weight = 1.0 }}")
-    arguments, known = dict(given), named(Term, "-")
-    name, weight = arguments.pop("term", label), arguments.pop("weight")
-    if name not in known:
-        raise ValueError(f"term is {name!r}; {tables.suggestion(str(name), known)}")
-    return Piece(name, known[name], arguments, weight).checked()
+    arguments = dict(given)
+    name, weight = str(arguments.pop("term", label)), arguments.pop("weight")
+    if name not in _TERMS:
+        raise ValueError(f"term is {name!r}; {tables.suggestion(name, _TERMS)}")
+    return Piece(name, _TERMS[name], arguments, weight).checked()
 
 
 def _constraint(labelled: tuple[str, Any]) -> Piece:
-    (name, given), known = labelled, named(Constraint, "_")
-    tables.refuse_unknown([name], known)
-    keys = list(_keys(known[name]))
+    name, given = labelled
+    tables.refuse_unknown([name], _CONSTRAINTS)
+    keys = _keys(_CONSTRAINTS[name])
     if not isinstance(given, Mapping) or len(keys) == 1:
         values = given if isinstance(given, list) and len(keys) > 1 else [given]
         if len(values) != len(keys):
             raise ValueError(f"{given!r:.60} does not give {', '.join(keys)}; give a table of them")
         given = dict(zip(keys, values, strict=True))
-    return Piece(name, known[name], dict(given)).checked()
+    return Piece(name, _CONSTRAINTS[name], dict(given)).checked()
 
 
 def _labelled(table: Any) -> Any:
@@ -139,34 +125,32 @@ def _labelled(table: Any) -> Any:
     return {key: (key, table[key]) for key in table} if isinstance(table, Mapping) else table
 
 
-def _schema(base: type[Any], sign: str) -> dict[str, Any]:
-    """Return the schema of a table of pieces: a key for each constraint, all keys for a term."""
-    known = named(base, sign)
-    if base is Constraint:
-        texts = {name: str(inspect.getdoc(kind)).split("\n\n")[0] for name, kind in known.items()}
-        each = {name: _VALUE | {"description": text} for name, text in texts.items()}
-        return {"type": "object", "properties": each, "additionalProperties": False}
-    keys = {key: _VALUE for kind in known.values() for key in _keys(kind)}
-    keys |= {"term": {"enum": [*known]}, "weight": {"type": "number"}}
-    term = {"type": "object", "properties": keys, "additionalProperties": False}
-    return {"type": "object", "additionalProperties": term | {"required": ["weight"]}}
-
-
+_KEYS: Any = {key: _VALUE for kind in _TERMS.values() for key in _keys(kind)}
+_KEYS |= {"term": {"enum": [*_TERMS]}, "weight": {"type": "number"}}
+_TABLE = {"type": "object", "additionalProperties": False}
 #: Terms by label; a label that is the name of a term defines the term.
 TermsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_term)]],
     BeforeValidator(_labelled),
     Field(min_length=1, max_length=50),
-    WithJsonSchema(_schema(Term, "-")),
+    WithJsonSchema(
+        _TABLE | {"additionalProperties": _TABLE | {"properties": _KEYS, "required": ["weight"]}}
+    ),
 ]
 #: Constraints by name.
 ConstraintsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_constraint)]],
     BeforeValidator(_labelled),
-    WithJsonSchema(_schema(Constraint, "_")),
+    WithJsonSchema(
+        _TABLE
+        | {
+            "properties": {
+                name: _VALUE | {"description": str(inspect.getdoc(kind)).split("\n\n")[0]}
+                for name, kind in _CONSTRAINTS.items()
+            }
+        }
+    ),
 ]
-
-# ------------------------------------------------------------------------------------ sellers
 
 
 class _SomeSellers(tables.Table):
@@ -175,11 +159,6 @@ class _SomeSellers(tables.Table):
     sensitivities: tables.Many[tables.Nonnegative] | None = None
     """Reports of the sellers, instead of a number."""
 
-    @property
-    def size(self) -> int:
-        """Number of sellers."""
-        return self.count or len(self.sensitivities or ())
-
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         fields = type(self).model_fields
@@ -187,6 +166,11 @@ class _SomeSellers(tables.Table):
         if sum(bool(getattr(self, name)) for name in names) != 1:
             raise ValueError(f"give one of {', '.join(names)}")
         return self
+
+    def reports(self, prior: Prior, rng: np.random.Generator) -> Any:
+        """Return the listed reports, or draw them; both use the same random numbers."""
+        drawn = prior.quantile(rng.random(self.count or len(self.sensitivities or ())))
+        return drawn if self.sensitivities is None else list(self.sensitivities)
 
 
 class GroupTable(_SomeSellers):
@@ -221,9 +205,6 @@ class SellersTable(_SomeSellers):
         return self
 
 
-# ------------------------------------------------------------------------------------- market
-
-
 class MarketTable(tables.Table):
     """A complete market."""
 
@@ -235,48 +216,39 @@ class MarketTable(tables.Table):
     """Constraints of the purchase: classes of convexmarket.terms."""
 
     @property
-    def pieces(self) -> list[Piece]:
-        """The terms and constraints."""
-        return [*self.objective.values(), *self.constraints.values()]
-
-    @property
     def priors(self) -> dict[str, Prior]:
         """The prior of each group; without groups, the prior of all sellers has the key ""."""
-        priors = {group.name: group.prior or self.prior for group in self.sellers.groups}
-        priors = priors or {"": self.prior}
-        given = {name: prior for name, prior in priors.items() if prior is not None}
-        if len(given) < len(priors):
-            raise ValueError("the sellers have no prior; give [prior]")
-        return given
+        given = {group.name: group.prior or self.prior for group in self.sellers.groups}
+        priors = {name: prior for name, prior in (given or {"": self.prior}).items() if prior}
+        if len(priors) < max(len(given), 1):
+            raise ParameterError("the sellers have no prior; give [prior]")
+        return priors
 
     def build(self, seed: int, listed: pd.DataFrame | None = None) -> Market:
-        """Return the market; ``listed`` holds the id, sensitivity and group of a file's sellers.
+        """Return the market; ``listed`` holds the sellers of a file.
 
         The k-th seller that is drawn has the same quantile of every prior, so that variants with
         different priors are compared on paired draws.
         """
-        priors, parts, ids, groups = self.priors, self.sellers.groups, None, None
+        priors, parts, rng = self.priors, self.sellers.groups, np.random.default_rng(seed)
         if listed is None:
-            reports, rng = np.array([]), np.random.default_rng(seed)
-            for part, prior in zip(parts or (self.sellers,), priors.values(), strict=True):
-                drawn: Any = prior.quantile(rng.random(part.size))
-                reports = np.append(reports, part.sensitivities or drawn)
-            if parts:
-                groups = np.repeat([part.name for part in parts], [part.size for part in parts])
-        else:
-            reports, ids = listed["sensitivity"].to_numpy(), listed["id"].tolist()
-            if "group" in listed:
-                groups = listed["group"].astype(str).to_numpy(np.str_)
-        of_sellers: Any = priors if parts else priors[""]
-        first, *others = (term.build(groups) for term in self.objective.values())
-        constraints = [constraint.build(groups) for constraint in self.constraints.values()]
-        sellers = Sellers(reports, of_sellers, ids=ids, groups=groups)
-        return Market(sellers, sum(others, start=first), constraints)
-
-    def check(self, seed: int) -> None:
-        """Raise an error if the market cannot be declared; a file of sellers is not read."""
-        if self.sellers.file is None:
-            self.build(seed)
-        elif self.priors and self.sellers.group is None:
-            for piece in self.pieces:
-                piece.build(None)
+            listed = pd.concat(
+                [
+                    pd.DataFrame({"sensitivity": part.reports(prior, rng)}).assign(group=name)
+                    for part, (name, prior) in zip(
+                        parts or (self.sellers,), priors.items(), strict=True
+                    )
+                ]
+            )
+        has_groups = bool(parts) or self.sellers.group is not None
+        groups = listed["group"].to_numpy(np.str_) if has_groups else None
+        sellers = Sellers(
+            listed["sensitivity"].to_numpy(),
+            priors if parts else priors[""],
+            ids=listed["id"].tolist() if "id" in listed else None,
+            groups=groups,
+        )
+        objective = sum(term.build(groups) for term in self.objective.values())
+        return Market(
+            sellers, objective, [each.build(groups) for each in self.constraints.values()]
+        )

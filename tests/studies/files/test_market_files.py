@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import DataError, ProblemFileError
+from convexmarket.errors import DataError, ParameterError, ProblemFileError
 from convexmarket.report import format_number
 from convexmarket.studies.files import load_file, parse_file
 from tests.studies.files.builders import for_each
@@ -367,7 +367,7 @@ def test_sellers_of_a_csv_file_equal_those_in_the_problem(tmp_path):
         (ROWS, ("Region", "Regoin"), DataError, "sellers.group in a file"),
         (ROWS, ("Region", "Patient Nr"), ProblemFileError, "named twice"),
         (ROWS, ('file = "asks.csv"', "count = 3"), ProblemFileError, "columns of a file"),
-        (ROWS, (', group = "Region"', ""), ProblemFileError, "sellers.group"),
+        (ROWS, (', group = "Region"', ""), ParameterError, "sellers.group"),
         (ROWS, ("asks", "none"), DataError, "No such file"),
     ],
 )

@@ -206,10 +206,6 @@ def test_the_report_contains_the_finding_and_the_model(result, tmp_path):
     model = json.loads((page.parent / "model.json").read_text())
     assert model == result.facts["model"]
     assert model["test"]["rows"] == 50
-    inline = "data={source='inline', features=[[0.5], [-0.5]], labels=[1, -1]}"
-    alone = run(inline, "simulation={acceptance=1.0}", "buyer.expected_sellers=2")
-    assert alone.facts["model"]["test"] is None, "inline rows are private"
-    assert "misclassifies" not in alone.statements()[0]
 
 
 # ------------------------------------------------------------------------------ rows and release
