@@ -133,7 +133,6 @@ def test_open_refuses_invalid_settings():
         ('data.classes=["no", "maybe"]', "line 2: the cell of the column 'label' is neither"),
         ('data.label="result"', "no column is called 'result'"),
         ("data.features={three=[0, 1]}", "no column is called 'three'"),
-        ("plan.trust_guess=true", "replan and learn are both False"),
     ]:
         assert words in refused("open", "m", "market.toml", "--set", setting)
     other = PROBLEMS / "quickstart.toml"

@@ -118,10 +118,9 @@ class LearningFile(tables.ProblemFile):
     objective: BuyerTable
     learner: LearnerTable
 
-    #: Purposes of public rows, and arguments of the learner from other tables.
+    #: Purposes of public rows; arguments of the learner from other tables; the tables and facts.
     purposes: ClassVar[tuple[str, ...]]
     facts: ClassVar[Any]
-    #: Maps rows, sellers and options to tables and facts.
     measured: ClassVar[Any]
 
     @model_validator(mode="after")
@@ -211,9 +210,8 @@ class LearningFile(tables.ProblemFile):
         """Buy, pay, audit, train and measure."""
         rows, sellers = self.read()
         measured, facts = self.measured(rows, sellers, options | _AUDIT)
-        facts |= {"data": rows.description, "seed": self.run.seed}
-        parts = ("train", *self.purposes)
-        facts["rows"] = {part: len(getattr(rows, f"y_{part}")) for part in parts}
+        sizes = {part: len(getattr(rows, f"y_{part}")) for part in ("train", *self.purposes)}
+        facts |= {"data": rows.description, "seed": self.run.seed, "rows": sizes}
         keys = {name: tuple(each[0]) for name, each in measured.items()}
         return Runs("study", keys, {name: each[1] for name, each in measured.items()}, facts)
 
@@ -270,13 +268,17 @@ class LearningFile(tables.ProblemFile):
 
     def subproblems(self) -> list[Family]:
         """Return the subproblems of the market; other classes train models on fixed data."""
-        learner, rows = self.learner_of(_middle(self.learner.candidates)), self.data.load(self).rows
-        mu, sigma = map(_middle, self.weights(learner, rows.X_train.shape[1]))
-        numbers = {"mu": mu, "sigma": sigma, "gamma": _middle(self.objective.gamma)}
+        values, cap, rows = self.learner.candidates, self.objective.cap, self.data.load(self).rows
+        learner = self.learner_of(values[len(values) // 2])
+        numbers = (*self.weights(learner, rows.X_train.shape[1]), self.objective.gamma)
+        mu, sigma, gamma = (listed[len(listed) // 2] for listed in numbers)
 
         def market_of(size: int, rng: np.random.Generator) -> Market:
-            sellers, cap = Sellers(self.prior.sample(size, rng), self.prior), self.objective.cap
-            return Market.standard(sellers, **numbers, cap=cap if cap is None else min(cap, size))
+            sellers, most = (
+                Sellers(self.prior.sample(size, rng), self.prior),
+                cap and min(cap, size),
+            )
+            return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=most)
 
         return families_of_market(market_of(50, np.random.default_rng(0)), market_of)
 
@@ -290,10 +292,6 @@ def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
         f"{key} lists {listed}, and a purchase needs one value, fixed before reports and rows are "
         f"read; give --set {key}=[{values[0]!r}]{instead}"
     )
-
-
-def _middle(values: Sequence[Any]) -> Any:
-    return values[len(values) // 2]
 
 
 # --------------------------------------------------------------------------------- classification
@@ -582,10 +580,7 @@ class RidgeFile(LearningFile):
         runs = Study({MECHANISM: market}, axes=axes).run(**options)
         table, sold = runs.tables["runs"], runs.tables["sellers"]
         for row in table[table.status != "solved"].itertuples():
-            raise errors.ParameterError(
-                f"the market at gamma = {row.gamma:g} and regularization = {row.regularization:g} "
-                f"has no optimum: {row.message}"
-            )
+            raise errors.ParameterError(f"no optimum at gamma = {row.gamma:g}: {row.message}")
         choices = self._public_bounds(m, n_features)
         curve: Frame = table.merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
         points = zip(curve.itertuples(), sold.groupby(_POINT, sort=False), strict=True)

@@ -280,18 +280,15 @@ class VariantsFile(tables.ProblemFile):
 
     def _families(self, name: str, table: MarketTable) -> list[Family]:
         """Return the subproblems of a market, at any size unless a number is for one seller."""
-        pieces = [*table.objective.values(), *table.constraints.values()]
-        each = any(
-            isinstance(value, list) for piece in pieces for value in piece.arguments.values()
-        )
-        if each or table.sellers.count is None:
-            return families_of_market(self._built(table, 0), name=name)
 
         def drawn(size: int, rng: np.random.Generator) -> Market:
             sized = table.model_copy(update={"sellers": SellersTable(count=size)})
             return sized.build(int(rng.integers(2**31)))
 
-        return families_of_market(drawn(50, np.random.default_rng(0)), drawn, name)
+        pieces = [*table.objective.values(), *table.constraints.values()]
+        each = any(isinstance(value, list) for part in pieces for value in part.arguments.values())
+        sized = None if each or table.sellers.count is None else drawn
+        return families_of_market(self._built(table, 0), sized, name)
 
 
 def _groups(sellers: Any) -> pd.DataFrame:

@@ -135,10 +135,9 @@ class OnlineFile(tables.ProblemFile):
 
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
         """Return the learner of this market, with the given lambda if it is not None."""
-        options = self.learner.model_dump() | {"data_norm": self.data.data_norm, "tol": 1e-9}
-        if regularization is not None:
-            options["regularization"] = regularization
-        return PrivateLogisticRegression(**options)
+        chosen = {} if regularization is None else {"regularization": regularization}
+        options = self.learner.model_dump() | chosen
+        return PrivateLogisticRegression(**options, data_norm=self.data.data_norm, tol=1e-9)
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
         """Return the policy that quotes the sellers."""

@@ -206,19 +206,21 @@ class OwnData(tables.Table):
         the unit box, with the labels of the file.
         """
         parts, features = read_people(problem), self.public_features
-        sold, names = parts[SOLD], tuple(map(str, features.get_feature_names_out()))
         text = f"Rows of {self.file}, with the ranges and categories of the problem file."
-        reports = None if self.report is None else sold[self.report].to_numpy()
+        names = tuple(map(str, features.get_feature_names_out()))
+        facts: Any = {"feature_names": names, "description": text}
+        sold, arrays = parts[SOLD], list[Any]()
         public = [parts.get(part, sold[:0]) for part in ("validation", "test")]
-        arrays: list[Any] = []
         if self.classes is None:
             for table in (sold, public[1]):
                 arrays += features.transform_to_box(table), table[self.label].to_numpy(np.float64)
-            return Loaded(RegressionData(*arrays, *(names, text)), sold.index.tolist(), reports)
-        for table in (sold, *public):
-            is_positive = table[self.label] == self.classes[1]
-            arrays += features.transform(table), np.where(is_positive, 1.0, -1.0)
-        rows = MarketData(*arrays, *(names, self.data_norm, text))
+            rows: Any = RegressionData(*arrays, **facts)
+        else:
+            for table in (sold, *public):
+                is_positive = table[self.label] == self.classes[1]
+                arrays += features.transform(table), np.where(is_positive, 1.0, -1.0)
+            rows = MarketData(*arrays, data_norm=self.data_norm, **facts)
+        reports = None if self.report is None else sold[self.report].to_numpy()
         return Loaded(rows, sold.index.tolist(), reports)
 
 
@@ -300,6 +302,13 @@ def _read(
     named = {column: role for column, role in roles.items() if column is not None}
     cells, place = read_cells(problem, name, list(named), na_values)
     table = cells[list(data.features)].replace("", None)
+    ids = [f"{place.rpartition(' ')[2]}-{line}" for line in cells.index]
+    if named:
+        listed = cells[list(named)].rename(columns=named)
+        options: Any = {"show_cells": show_cells, "is_csv": True}
+        listed = lists.checked_list(listed, problem.prior, place, data.id, **options)
+        ids = listed["id"].tolist() if "id" in listed else ids
+        table = table.assign(**{column: listed[role] for column, role in named.items()})
     for column, declared in data.features.items():
         if set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
             table[column] = table[column].str.capitalize()
@@ -309,15 +318,6 @@ def _read(
             table[column] = numbers_in(table[column].dropna()).reindex(table.index)
     target_range = getattr(problem.learner, "options", {}).get("target_range")
     table[data.label] = _labels(cells[data.label], data.classes, target_range, place)
-    ids = [f"{place.rpartition(' ')[2]}-{line}" for line in cells.index]
-    if named:
-        listed = cells[list(named)].rename(columns=named)
-        options: Any = {"show_cells": show_cells, "is_csv": True}
-        listed = lists.checked_list(listed, problem.prior, place, data.id, **options)
-        ids = listed.pop("id").tolist() if "id" in listed else ids
-        table = table.assign(
-            **{column: listed[role] for column, role in named.items() if role in listed}
-        )
     return table.set_axis(pd.Index(ids, dtype=object))
 
 
