@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -129,20 +130,14 @@ class LearningFile(tables.ProblemFile):
         if isinstance(data, OwnData):
             if set(data.public) != set(self.purposes):
                 shares = ", ".join(f"{part} = 0.2" for part in self.purposes)
-                raise ValueError(
-                    "data.public declares which rows are public, and so not bought; give public = "
-                    f"{{ {shares} }}, or files in place of shares"
-                )
+                text = "data.public declares the rows that are public, and not bought; give public"
+                raise ValueError(f"{text} = {{ {shares} }}, or files in place of shares")
             if data.report is not None and self.sellers != ReportsTable():
-                raise ValueError(
-                    f"sellers: the reports are read from the file (data.report, {data.report!r}) "
-                    "and cannot also be drawn; leave one of the two out"
-                )
+                text = f"sellers: the file holds reports (data.report, {data.report!r})"
+                raise ValueError(f"{text}, which cannot also be drawn; leave one of the two out")
         if data.is_classification != ("validation" in self.purposes):
             kind = "a regression" if data.is_classification else "a classifier"
-            raise ValueError(
-                f"data: the rows do not fit {kind}; give data with other labels, or learner.name"
-            )
+            raise ValueError(f"data: the labels do not fit {kind}; give others, or learner.name")
         if self.sellers.sensitivities is not None:
             self.prior.check_reports(self.sellers.sensitivities)
         try:
@@ -301,7 +296,7 @@ _KEY = ["scenario", "model", "gamma"]
 _CURVE = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean", "error_std"]
 _CURVE += ["overall_mean", "validation_error", "guarantee_max", "objective", "lower_bound", "gap"]
 _CURVE += ["epsilon_max"]
-_NAMES = {"noise_draw": "draw", "test_error_std": "error_std"}
+_NAMES = {"test_error": "error_mean", "test_error_std": "error_std"}
 
 
 class CandidatesTable(BuyerTable):
@@ -336,13 +331,10 @@ class NaiveTable(tables.Table):
 class ClassifierFile(LearningFile):
     """A market with a classifier: Algorithm 2 of A on a data set.
 
-    Notes
-    -----
-    Its runs are the candidates; and, for each scenario, model ("mechanism", "naive", and
-    "charged tuning", which chooses Lambda in each draw within the privacy sold) and gamma, the
-    table ``curve`` holds the chosen run with error_mean and error_std on the test rows and
-    overall_mean (error + gamma * payments), ``draws`` the test error of each draw, ``sellers`` the
-    offers with the guarantee of the model, and ``audits`` the audits of the mechanism's markets.
+    The ``runs`` are the candidates. For each scenario, model and gamma, ``curve`` holds the chosen
+    run with its test error and overall_mean (error + gamma * payments), ``draws`` the test error of
+    each draw, ``sellers`` the offers, and ``audits`` the audits of the mechanism's markets. The
+    model "charged tuning" chooses Lambda in each draw within the privacy sold.
     """
 
     objective: CandidatesTable
@@ -389,19 +381,15 @@ class ClassifierFile(LearningFile):
             axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
         tried = Study(markets, axes=axes, learner=learner, **trained).run(audits="none", **options)
         runs, keys = tried.tables["runs"], list(tried.keys["runs"])
-        curve = _chosen(runs, gammas)
-        places = curve[[*keys, "model", "price"]]
-        sold, fits = (
-            places.merge(tried.tables[name], on=keys).assign(gamma=lambda table: table.price)
-            for name in ("sellers", "fits")
-        )
-        curve = curve.fillna({"mu": 0.0, "sigma": 0.0}).assign(gamma=curve.price)
-        scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive purchase has gamma = 1
-        curve = curve.assign(**{each: curve[each] * scale for each in ("objective", "lower_bound")})
-        best = curve[curve.model == MECHANISM].set_index(["scenario", "gamma"])
+        places = _chosen(runs, gammas)[[*keys, "model", "price"]]
+        chosen: dict[str, Frame] = {
+            name: places.merge(tried.tables[name], on=keys).assign(gamma=lambda table: table.price)
+            for name in ("runs", "sellers", "fits")
+        }
+        best = chosen["runs"].query("model == @MECHANISM").set_index(list(points))[["mu", "sigma"]]
 
         def bought(scenario: str, gamma: float) -> Market:
-            return market(scenario, gamma, *best.loc[(scenario, gamma), ["mu", "sigma"]])
+            return market(scenario, gamma, *best.loc[(scenario, gamma)])
 
         def search(scenario: str, gamma: float) -> Any:
             return self._search(allocate(bought(scenario, gamma)).epsilon, rows)
@@ -409,23 +397,23 @@ class ClassifierFile(LearningFile):
         is_charged = self.learner.tuning == "charged"
         searched = {"learner": search, **trained} if is_charged else {}
         again = Study({MECHANISM: bought}, axes=points, **searched)
-        audited = again.run(payments="exact" if is_charged else "none", **options).tables
+        audited = dict(again.run(payments="exact" if is_charged else "none", **options).tables)
         if is_charged:
-            more = {name: table.assign(model=CHARGED) for name, table in audited.items()}
-            more["runs"] = more["runs"].join(best[["mu", "sigma"]], on=["scenario", "gamma"])
-            curve, sold, fits = (
-                pd.concat([table, more[name]], ignore_index=True)
-                for table, name in ((curve, "runs"), (sold, "sellers"), (fits, "fits"))
-            )
-        curve, fits = curve.rename(columns=_NAMES), fits.rename(columns=_NAMES)
-        curve = curve.rename(columns={"test_error": "error_mean"})
+            audited["runs"] = audited["runs"].join(best, on=list(points))
+            for name, table in chosen.items():
+                parts = [table, audited[name].assign(model=CHARGED)]
+                chosen[name] = pd.concat(parts, ignore_index=True)
+        curve = chosen["runs"].rename(columns=_NAMES).fillna({"mu": 0.0, "sigma": 0.0})
+        fits = chosen["fits"].rename(columns={"noise_draw": "draw"})
         curve["overall_mean"] = curve.error_mean + curve.gamma * curve.payments
+        scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive purchase has gamma = 1
+        curve = curve.assign(**{each: curve[each] * scale for each in ("objective", "lower_bound")})
         common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
         return {
             "runs": (keys, runs),
             "curve": (_KEY, curve[[*_KEY, *_CURVE]]),
             "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
-            "sellers": ([*_KEY, "id"], self.offers(sold, _KEY, rows.X_train.shape[1])),
+            "sellers": ([*_KEY, "id"], self.offers(chosen["sellers"], _KEY, rows.X_train.shape[1])),
             "audits": (_KEY, audited["audits"].rename(columns={"market": "model"})),
         }, {
             **self._baseline(rows),
@@ -437,11 +425,9 @@ class ClassifierFile(LearningFile):
         """Build the search for Lambda, with candidates that retain half of the privacy sold."""
         candidates = []
         for value in self.learner.candidates:
-            try:
+            with suppress(errors.ParameterError):
                 self.learner_of(value).promise(sold / 2 * (1 - 1e-9), rows.X_train.shape[1])
-            except errors.ParameterError:
-                continue
-            candidates.append(value)
+                candidates.append(value)
         if not (candidates and sold.any()):
             raise errors.ParameterError("no regularization retains half of the privacy sold")
         return learners.PrivateSearch(
@@ -540,8 +526,6 @@ class UnitsTable(tables.Table):
 class RidgeFile(LearningFile):
     """A market with ridge regression: mu and sigma follow from Theorem 3.6 of R.
 
-    Notes
-    -----
     The table ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at
     gamma in a market at the prior's quantiles), the purchase, loss_mean and loss_std of the test
     error over the noise, rmse, uniform_rmse (one price for all), and the terms of the bound.
@@ -601,8 +585,7 @@ class RidgeFile(LearningFile):
             "choices": (_POINT[1:], choices),
             "baselines": (_POINT[2:], plain),
         }, {
-            "constant": float(rows.y_test.mean()),  # the best constant for the public rows
-            "constant_rmse": float(rows.y_test.std()),
+            "constant_rmse": float(rows.y_test.std()),  # of the mean of the public rows
             "caveats": _RIDGE_CAVEATS,
         }
 

@@ -51,9 +51,6 @@ def learning_report(problem: Any, runs: Runs) -> Report:
     sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma", kind="stable")
     sold = sold.assign(series=[f"γ = {format_number(gamma)}" for gamma in sold.gamma])
     _draw_sold(report, sold, hue="series", panels="scenario", log="y", joined=False)
-    if name := getattr(problem.data, "report", None):
-        text = f"The reports are the column “{name}” of “{problem.data.file}”."
-        report.add(escape_markdown(text))
     finish(report, runs)
     return report
 
@@ -166,13 +163,9 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     curves = table[is_swept & is_solved]
     findings = [*_at_equal_payments(problem, curves), _comparison(problem, tables.get("draws"))]
     report.headline(" ".join(filter(None, findings)) or runs.statements()[0])
-    remarks = [f"The reports come from {name}." for name in problem.files]
-    remarks += [
-        f"“{row.market}” has no answer: {row.status}. {row.message}"
-        for row in table[~is_solved].head(5).itertuples()
-    ]
-    if remarks:
-        report.add("\n".join(f"- {escape_markdown(each)}" for each in remarks))
+    for row in table[~is_solved].head(5).itertuples():
+        text = f"“{row.market}” has no answer: {row.status}. {row.message}"
+        report.add(escape_markdown(text))
     verdicts = table.dropna(subset=["incentives"]).groupby("market", sort=False).incentives.first()
     report.claim(
         "Truthful prices exist by construction",

@@ -141,14 +141,8 @@ class OnlineFile(tables.ProblemFile):
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
         """Return the policy that quotes the sellers."""
-        plan = self.plan.model_dump()
-        try:
-            start = OnlinePolicy(self.prior, **self.buyer.model_dump())
-            return AdaptivePolicy(start, **plan) if any(plan.values()) else start
-        except errors.ConvexMarketError as error:
-            where = self.source.path if self.source else "the problem"
-            message = f"{where}: prior, buyer and plan do not form a market: {error}"
-            raise errors.ProblemFileError(message) from None
+        plan, start = self.plan.model_dump(), OnlinePolicy(self.prior, **self.buyer.model_dump())
+        return AdaptivePolicy(start, **plan) if any(plan.values()) else start
 
     def market_rows(self) -> release.MarketRows:
         """Read the rows, with their owners."""

@@ -16,7 +16,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from convexmarket.checks import is_number
 from convexmarket.data import datasets, lists
-from convexmarket.data.columns import refuse_reports
+from convexmarket.data.columns import feature_columns
 from convexmarket.data.csv_rows import numbers_in
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import Missing, PublicFeatures
@@ -178,14 +178,8 @@ class OwnData(tables.Table):
     a file."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        named = [self.id, self.report, self.label, *self.features]
-        for column in named[:3]:
-            if column is not None and named.count(column) > 1:
-                raise ValueError(
-                    f"the column {column!r} is named twice among id, report, label and features"
-                )
-        refuse_reports(list(self.features), report=self.report)
+    def _only_features(self) -> Self:
+        feature_columns([], self.label, list(self.features), report=self.report)
         return self
 
     @property
@@ -219,7 +213,7 @@ class OwnData(tables.Table):
             for table in (sold, *public):
                 is_positive = table[self.label] == self.classes[1]
                 arrays += features.transform(table), np.where(is_positive, 1.0, -1.0)
-            rows = MarketData(*arrays, data_norm=self.data_norm, **facts)
+            rows = MarketData(*arrays, **facts | {"data_norm": self.data_norm})
         reports = None if self.report is None else sold[self.report].to_numpy()
         return Loaded(rows, sold.index.tolist(), reports)
 

@@ -146,7 +146,7 @@ def refusal_of_a_table(*overrides):
             "data.features.age: columns['this column'] is (18, inf); a range",
         ),
         ('data.features.smoker=["no", "no "]', "is ['no', 'no']; list each category once"),
-        ("data.features.ask=[0, 1]", "data: the column 'ask' is named twice among id, report"),
+        ("data.features.ask=[0, 1]", "data: the feature 'ask' is the sellers' report"),
         ('data.classes=["no", 1]', "data.classes: ['no', 1] is not [negative, positive]"),
         ('data.missing="guess"', "data.missing is 'guess'; known are 'error', 'middle'"),
         ("data.public={test=0.2}", "public = { validation = 0.2, test = 0.2 }"),

@@ -357,7 +357,6 @@ def test_sellers_of_a_csv_file_equal_those_in_the_problem(tmp_path):
     pd.testing.assert_frame_equal(runs.tables["runs"][columns], stated.tables["runs"][columns])
     pd.testing.assert_frame_equal(runs.tables["groups"], stated.tables["groups"])
     assert runs.tables["sellers"].id.tolist() == ["p1", "p2", "p3", "p4"]
-    assert "The reports come from asks.csv." in problem.report(runs).to_markdown()
 
 
 @pytest.mark.parametrize(
