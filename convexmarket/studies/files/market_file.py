@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -241,34 +242,29 @@ class MarketTable(tables.Table):
             raise ParameterError("the sellers have no prior; give [prior]")
         return priors
 
-    def build(self, seed: int, listed: pd.DataFrame | None = None) -> Market:
-        """Return the market; ``listed`` holds the sellers of a file.
+    def build(self, seed: int, place: Callable[[str], Path] = Path) -> Market:
+        """Return the market; ``place`` resolves the path of a file of sellers.
 
         The k-th seller that is drawn has the same quantile of every prior, so that variants with
         different priors are compared on paired draws.
         """
-        priors, parts, rng = self.priors, self.sellers.groups, np.random.default_rng(seed)
-        if listed is None:
-            listed = pd.concat(
-                [
-                    pd.DataFrame({"sensitivity": part.reports(prior, rng)}).assign(group=name)
-                    for part, (name, prior) in zip(
-                        parts or (self.sellers,), priors.items(), strict=True
-                    )
-                ]
-            )
-        has_groups = bool(parts) or self.sellers.group is not None
-        groups = listed["group"].to_numpy(np.str_) if has_groups else None
-        sellers = Sellers(
-            listed["sensitivity"].to_numpy(),
-            priors if parts else priors[""],
-            ids=listed["id"].tolist() if "id" in listed else None,
-            groups=groups,
-        )
+        priors, table, rng, ids = self.priors, self.sellers, np.random.default_rng(seed), None
+        groups: Any = None
+        if table.file is not None:
+            columns = table.id, table.report, table.group
+            listed = read_list(place(table.file), priors[""], *columns)
+            reports, ids = listed["sensitivity"].to_numpy(), listed["id"].tolist()
+            groups = None if table.group is None else listed["group"].to_numpy(np.str_)
+        else:
+            parts = zip(table.groups or (table,), priors.values(), strict=True)
+            drawn = [part.reports(prior, rng) for part, prior in parts]
+            reports = np.concatenate(drawn)
+            groups = np.repeat(list(priors), list(map(len, drawn))) if table.groups else None
+        of_sellers: Any = priors if table.groups else priors[""]
+        sellers = Sellers(reports, of_sellers, ids=ids, groups=groups)
         objective = sum(term.build(groups) for term in self.objective.values())
-        return Market(
-            sellers, objective, [each.build(groups) for each in self.constraints.values()]
-        )
+        constraints = [constraint.build(groups) for constraint in self.constraints.values()]
+        return Market(sellers, objective, constraints)
 
 
 #: Keys of a market, which a variant may change.
@@ -399,16 +395,10 @@ class Point(NamedTuple):
     market: Market
 
 
-class VariantsFile(tables.ProblemFile):
+class VariantsFile(tables.ProblemFile, MarketTable):
     """A market without a learner, and variants of it."""
 
     kind: Literal["market"]
-    sellers: SellersTable | None = None
-    prior: tables.PriorTable | None = None
-    objective: TermsTable | None = None
-    """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
-    constraints: ConstraintsTable = Field(default_factory=dict)
-    """Constraints of the purchase: classes of convexmarket.terms."""
     run: MarketRunTable = MarketRunTable()
     variants: tables.Several[VariantTable] = (VariantTable(name="market"),)
     """Variants to compare; by default only the market of the file."""
@@ -433,18 +423,10 @@ class VariantsFile(tables.ProblemFile):
     def points(self) -> list[Point]:
         """Return the markets of every variant, with the sellers of their files."""
         return [
-            Point(variant.name, value, table, self._built(table, self.run.seed))
+            Point(variant.name, value, table, table.build(self.run.seed, self.place))
             for variant in self.variants
             for value, table in zip(variant.values, self._markets[variant.name], strict=True)
         ]
-
-    def _built(self, table: MarketTable, seed: int) -> Market:
-        """Return the market of a table; a file of sellers is read."""
-        sellers, listed = table.sellers, None
-        if sellers.file is not None:
-            columns = sellers.id, sellers.report, sellers.group
-            listed = read_list(self.place(sellers.file), table.priors[""], *columns)
-        return table.build(seed, listed)
 
     def middles(self) -> dict[str, MarketTable]:
         """Return the table of each variant; a sweep is represented by its middle value."""
@@ -487,7 +469,7 @@ class VariantsFile(tables.ProblemFile):
             is_drawn = any(part.count for part in table.sellers.groups or (table.sellers,))
             if name in (pair.variant, pair.base):
                 for draw in range(pair.draws if is_drawn else 1):
-                    markets[f"{draw} {name}"] = self._built(table, self.run.seed + draw)
+                    markets[f"{draw} {name}"] = table.build(self.run.seed + draw, self.place)
         runs = Study(markets).run(payments="none", audits="none", **options)
         rows, sellers = runs.to_frame(), runs.tables["sellers"]
         share = sellers[sellers.group == pair.group].groupby("market").weight.sum()
@@ -516,7 +498,7 @@ class VariantsFile(tables.ProblemFile):
         pieces = [*table.objective.values(), *table.constraints.values()]
         each = any(isinstance(value, list) for part in pieces for value in part.arguments.values())
         sized = None if each or table.sellers.count is None else drawn
-        return families_of_market(self._built(table, 0), sized, name)
+        return families_of_market(table.build(0, self.place), sized, name)
 
 
 def _groups(sellers: Any) -> pd.DataFrame:
