@@ -1,13 +1,4 @@
-"""Files of kind "market" with a learner.
-
-The classifier follows Algorithm 2 of A (its Fig. 2): for every gamma the buyer considers a few mu,
-sigma and Lambda. The purchase with the smallest validation error plus gamma times payments is
-selected. The naive model of the papers, mu = sigma = 0, chooses its eta in the same
-way. All models are trained on paired noise draws.
-
-For a ridge regression, mu and sigma follow from Theorem 3.6 of R, and Lambda is fixed in advance.
-Test errors are exact expectations over the noise of the release.
-"""
+"""Files of kind "market" with a learner: a classifier, or a ridge regression."""
 
 from __future__ import annotations
 
@@ -92,8 +83,7 @@ class LearnerTable(tables.Table):
         extra="allow", json_schema_extra={"additionalProperties": tables.ARGUMENT}
     )
 
-    name: tables.Column
-    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
+    name: Any
     regularization: tables.Several[tables.Positive] | Literal["auto"]
     """Candidates, or "auto": the public rule of a classifier."""
 
@@ -151,12 +141,7 @@ class LearningFile(tables.ProblemFile):
 
     def learner_of(self, regularization: Any, **arguments: Any) -> Any:
         """Return the learner for one regularization."""
-        made: Any = getattr(learners, self.learner.name, None)
-        if not (hasattr(made, "fit") and hasattr(made, "risk")):
-            raise errors.ParameterError(
-                f"{self.learner.name!r} is not a learner; give a class of convexmarket.learners, "
-                "or pass your learner to convexmarket.Study"
-            )
+        made: Any = getattr(learners, self.learner.name)
         known, options = inspect.signature(made).parameters, self.learner.options
         free = [key for key in known if key not in _OURS | self.facts.keys()]
         tables.refuse_unknown(options, [*type(self.learner).model_fields, *free])
@@ -189,10 +174,7 @@ class LearningFile(tables.ProblemFile):
         return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
 
     def offers(self, sold: Frame, key: Sequence[str], n_features: int, **arguments: Any) -> Frame:
-        """Return the offers at each point, with the guarantees of the trained model.
-
-        Without a regularization, the model uses all of the privacy sold.
-        """
+        """Return the offers; a model without a regularization uses all of the privacy sold."""
         sold = sold.assign(guarantee=sold.epsilon)
         sold["surplus"] = sold.payment - sold.sensitivity * sold.epsilon
         for _, part in sold.dropna(subset=["regularization"]).groupby(list(key), sort=False):
@@ -269,10 +251,8 @@ class LearningFile(tables.ProblemFile):
         mu, sigma, gamma = (listed[len(listed) // 2] for listed in numbers)
 
         def market_of(size: int, rng: np.random.Generator) -> Market:
-            sellers, most = (
-                Sellers(self.prior.sample(size, rng), self.prior),
-                cap and min(cap, size),
-            )
+            drawn, most = self.prior.sample(size, rng), cap and min(cap, size)
+            sellers = Sellers(drawn, self.prior)
             return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=most)
 
         return families_of_market(market_of(50, np.random.default_rng(0)), market_of)
@@ -288,8 +268,6 @@ def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
         f"read; give --set {key}=[{values[0]!r}]{instead}"
     )
 
-
-# --------------------------------------------------------------------------------- classification
 
 _KEY = ["scenario", "model", "gamma"]
 #: The columns of a curve.
@@ -311,7 +289,7 @@ class CandidatesTable(BuyerTable):
 class ClassifierTable(LearnerTable):
     """A private classifier. Other keys are arguments of its constructor."""
 
-    name: tables.Column = "PrivateLogisticRegression"
+    name: Literal["PrivateLogisticRegression", "PrivateLinearSVC"] = "PrivateLogisticRegression"
     """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
     draws: Annotated[int, Field(ge=1, le=10_000)] = 15
     """Number of noise draws for each model."""
@@ -329,12 +307,13 @@ class NaiveTable(tables.Table):
 
 
 class ClassifierFile(LearningFile):
-    """A market with a classifier: Algorithm 2 of A on a data set.
+    """A market with a classifier: Algorithm 2 of A (its Fig. 2) on a data set.
 
-    The ``runs`` are the candidates. For each scenario, model and gamma, ``curve`` holds the chosen
-    run with its test error and overall_mean (error + gamma * payments), ``draws`` the test error of
-    each draw, ``sellers`` the offers, and ``audits`` the audits of the mechanism's markets. The
-    model "charged tuning" chooses Lambda in each draw within the privacy sold.
+    For every gamma the buyer considers a few mu, sigma and Lambda, the ``runs``. ``curve`` holds
+    the run with the smallest validation error plus gamma times payments, with its test error and
+    overall_mean (test error + gamma * payments). The naive model of the papers, mu = sigma = 0,
+    chooses its eta in the same way. The model "charged tuning" chooses Lambda in each draw within
+    the privacy sold. All models are trained on paired noise draws.
     """
 
     objective: CandidatesTable
@@ -346,10 +325,7 @@ class ClassifierFile(LearningFile):
     @model_validator(mode="after")
     def _a_search_keeps_what_was_sold(self) -> Self:
         if self.learner.tuning == "charged" and self.learner.options.get("calibration") == "noise":
-            raise ValueError(
-                "learner.tuning must be 'free' with calibration = 'noise', got 'charged': a search "
-                "stays within the privacy sold; use calibration = 'total'"
-            )
+            raise ValueError("learner.tuning is 'charged'; give calibration = 'total', not 'noise'")
         return self
 
     @property
@@ -452,8 +428,7 @@ class ClassifierFile(LearningFile):
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     """Select the run with the smallest overall error for each scenario, model and price gamma.
 
-    Ties are resolved in favour of the largest Lambda, which uses the smallest share of a guarantee,
-    and then of the first run.
+    Of equal runs, the first one with the largest Lambda is selected.
     """
     runs = runs.assign(model=runs.market, price=runs.gamma)
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})
@@ -472,21 +447,9 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     return best
 
 
-# -------------------------------------------------------------------------------- ridge regression
-
 _POINT = ["scenario", "gamma", "regularization"]
-_REGRESSION = [
-    *_POINT,
-    "marked",
-    "mu",
-    "sigma",
-    "eta",
-    "n_bought",
-    "payments",
-    "objective",
-    "lower_bound",
-]
-_REGRESSION += ["gap", "epsilon_max"]
+_REGRESSION = [*_POINT, "marked", "mu", "sigma", "eta", "n_bought", "payments", "objective"]
+_REGRESSION += ["lower_bound", "gap", "epsilon_max"]
 _RIDGE_CAVEATS = (
     *CAVEATS,
     "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
@@ -526,10 +489,11 @@ class UnitsTable(tables.Table):
 class RidgeFile(LearningFile):
     """A market with ridge regression: mu and sigma follow from Theorem 3.6 of R.
 
-    The table ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at
-    gamma in a market at the prior's quantiles), the purchase, loss_mean and loss_std of the test
-    error over the noise, rmse, uniform_rmse (one price for all), and the terms of the bound.
-    ``choices`` holds the bounds from public facts, ``baselines`` the rmse without noise.
+    Lambda is fixed in advance, and test errors are exact expectations over the noise. The table
+    ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at gamma in
+    a market at the prior's quantiles), the purchase, the moments of the test error, uniform_rmse
+    (one price for all), and the terms of the bound. ``choices`` holds the bounds from public facts,
+    ``baselines`` the rmse without noise.
     """
 
     learner: RidgeTable
@@ -590,10 +554,7 @@ class RidgeFile(LearningFile):
         }
 
     def _public_bounds(self, m: int, n_features: int) -> Frame:
-        """Return the bound at each gamma and lambda in a market at the prior's quantiles.
-
-        The bound and the mark of the best lambda at each gamma depend only on public facts.
-        """
+        """Return the bounds in a market at the prior's quantiles, and mark the best lambdas."""
         quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
         rows = []
         for gamma, value in product(self.objective.gamma, self.learner.candidates):

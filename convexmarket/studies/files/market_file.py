@@ -436,9 +436,8 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         """Allocate every market, and compute payments and audits as declared.
 
         The tables are as in :meth:`convexmarket.Study.run`, by market (the variant) and value of
-        its sweep; ``groups``, the purchases from each group; ``draws`` of the compared variants;
-        and, if a prior is not regular, ``virtual_costs`` of each prior, raw and ironed, with the
-        first market and group that use the prior.
+        its sweep; also the purchases from ``groups``, ``draws`` of the compared variants, and
+        ``virtual_costs``.
         """
         points, extent = self.points(), self.run.audits
         options |= self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
@@ -522,7 +521,7 @@ def _groups(sellers: Any) -> pd.DataFrame:
 
 
 def _virtual_costs(points: list[Point]) -> pd.DataFrame:
-    """Tabulate the virtual costs of every prior, if one of them is ironed."""
+    """Tabulate the virtual costs of priors at their first use, if one of them is ironed."""
     used: dict[Prior, tuple[str, str]] = {}
     for point in points:
         priors = point.table.priors

@@ -161,11 +161,7 @@ class OnlineFile(tables.ProblemFile):
         )
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Simulate the market in temporary databases; arrivals and answers are drawn.
-
-        The tables are as in :func:`close_market`, of the first draw, and ``draws``, a row for
-        each draw.
-        """
+        """Simulate the market; ``draws`` has a row for each draw, other tables are of the first."""
         rows, arrivals = self.market_rows(), self.simulation.arrivals
         if arrivals is not None and arrivals > len(rows.ids):
             raise errors.ProblemFileError(
@@ -185,10 +181,7 @@ class OnlineFile(tables.ProblemFile):
         return Runs("online", _KEYS, found, results[0]["facts"])
 
     def result(self, market: OnlineMarket, released: str, turned_away: int | None = None) -> Runs:
-        """Return the tables and facts of a closed market.
-
-        A simulation gives the number of sellers who were turned away.
-        """
+        """Return the tables and facts of a closed market; ``turned_away`` is for simulations."""
         model, start, counts = json.loads(released), market.policy.start, market.counts()
         simulated, guarantees = turned_away is not None, model["guarantees"]
         offers: Any = market.offers()[_OFFERS]
@@ -232,10 +225,7 @@ class OnlineFile(tables.ProblemFile):
 def _simulated(
     problem: OnlineFile, rows: release.MarketRows, draw: int, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Simulate one market, with its branch of the seed; return plain values.
-
-    Only the first draw has tables and facts; each has a row of totals.
-    """
+    """Simulate one market; return a row of totals and, of the first draw, tables and facts."""
     ready(1.0)
     policy, learner, table = problem.policy(), problem.classifier(), problem.simulation
     branch = [draw] if draw else []
@@ -334,9 +324,8 @@ def close_market(
 ) -> Runs:
     """Train once, on the sold rows, and close the market for good; a closed market is unchanged.
 
-    ``lapse`` counts offers without an answer as declined. The rows of ``leave_out`` are missing:
-    these sellers are paid, and their rows are not used. ``regularization`` replaces the value of
-    the problem, and is chosen independently of the rows.
+    ``lapse`` counts offers without an answer as declined. The rows of ``leave_out`` are missing;
+    these sellers are paid. ``regularization``, chosen without the rows, replaces the file's value.
     """
     problem, released = problem_of(market), market.released
     if released == release.WITHOUT_MODEL:

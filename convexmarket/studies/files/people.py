@@ -194,11 +194,7 @@ class OwnData(tables.Table):
         return PublicFeatures(self.features, missing=self.missing, data_norm=norm)
 
     def load(self, problem: Any) -> Loaded:
-        """Read all rows; public rows that are not declared are empty.
-
-        Rows of a classification are in a ball, with labels -1 and 1. Rows of a regression are in
-        the unit box, with the labels of the file.
-        """
+        """Read all rows, in a ball or, for a regression, in the unit box."""
         parts, features = read_people(problem), self.public_features
         text = f"Rows of {self.file}, with the ranges and categories of the problem file."
         names = tuple(map(str, features.get_feature_names_out()))
@@ -225,10 +221,7 @@ Data: TypeAlias = Wdbc | Synthetic | Medical | InlineData | OwnData
 def read_people(
     problem: Any, group: str | None = None, na_values: Sequence[str] = (), show_cells: bool = False
 ) -> Parts:
-    """Read the sellers and the public rows of a problem with a prior and :class:`OwnData`.
-
-    ``group`` is the column of the sellers' groups; errors name lines.
-    """
+    """Read the sellers, with the groups in the column ``group``, and the public rows."""
     data, path = problem.data, problem.place(problem.data.file)
     roles = {data.id: "id", data.report: "sensitivity", group: "group"}
     sellers = _read(problem, data.file, roles, na_values, show_cells)
@@ -264,7 +257,7 @@ def read_cells(
 ) -> tuple[pd.DataFrame, str]:
     """Read the label, the features and ``more`` columns of a file as text without outer blanks.
 
-    Missing cells are empty. Also return the prefix of a place in messages: "rows.csv: line".
+    Also return the prefix of a place in messages, such as "rows.csv: line".
     """
     data, path = problem.data, problem.place(name)
     wanted = list(dict.fromkeys([*more, data.label, *data.features]))
@@ -288,10 +281,7 @@ def _read(
     na_values: Sequence[str],
     show_cells: bool = False,
 ) -> pd.DataFrame:
-    """Read and check rows: reports, groups, and features and label in the form of the learner.
-
-    The index holds the ids of sellers, which are line numbers in a file without ids.
-    """
+    """Read and check rows, indexed by the ids of the sellers or by lines."""
     data: OwnData = problem.data
     named = {column: role for column, role in roles.items() if column is not None}
     cells, place = read_cells(problem, name, list(named), na_values)

@@ -149,7 +149,7 @@ def test_a_file_can_name_another_learner():
     assert (linear.guarantee <= linear.epsilon * (1 + 1e-12)).all()
     assert linear.guarantee.max() > 0
     for name in ("Ridge", "load_model", "os:abc"):
-        with pytest.raises(ProblemFileError, match="is not a learner; give a class of"):
+        with pytest.raises(ProblemFileError, match=f"learner.name is '{name}'; "):
             run(f'learner.name="{name}"', *FEW)
 
 
