@@ -173,13 +173,14 @@ class LearningFile(tables.ProblemFile):
             reports["correlated"] = correlate(reports["independent"], rows.X_train, place)
         return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
 
-    def offers(self, sold: Frame, key: Sequence[str], n_features: int, **arguments: Any) -> Frame:
+    def offers(self, sold: Frame, key: Sequence[str], n_features: int) -> Frame:
         """Return the offers; a model without a regularization uses all of the privacy sold."""
         sold = sold.assign(guarantee=sold.epsilon)
         sold["surplus"] = sold.payment - sold.sensitivity * sold.epsilon
         for _, part in sold.dropna(subset=["regularization"]).groupby(list(key), sort=False):
-            learner = self.learner_of(part.regularization.iloc[0], **arguments)
-            promised = learner.promise(part.epsilon, n_features)
+            promised = self.learner_of(part.regularization.iloc[0]).promise(
+                part.epsilon, n_features
+            )
             sold.loc[part.index, "guarantee"] = promised.epsilon
         return sold[[*key, *_OFFERS, "surplus"]]
 
@@ -217,9 +218,9 @@ class LearningFile(tables.ProblemFile):
             remedy = ", or --gamma or --budget"
             options["gamma"] = _single("objective.gamma", self.objective.gamma, remedy)
         features = data.public_features
-        domain = {"features": features} | ({"classes": data.classes} if data.classes else {})
+        domain = {"classes": data.classes} if data.classes else {"rounding": "auto"}
         value = _single("learner.regularization", self.learner.candidates)
-        learner = self.learner_of(value, **domain)
+        learner = self.learner_of(value, features=features, **domain)
         mus, sigmas = self.weights(learner, features.n_features_out_)
         mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
         reading = {name: options.pop(name, ()) for name in ("na_values", "show_cells")}
@@ -500,19 +501,16 @@ class RidgeFile(LearningFile):
     units: UnitsTable = UnitsTable()
 
     purposes: ClassVar[tuple[str, ...]] = ("test",)
-    facts: ClassVar[Any] = {"perturbation": "output", "fit_intercept": False}
-
-    def _plain(self, regularization: float, **arguments: Any) -> learners.PersonalizedRidge:
-        """Return the learner of Theorem 3.6, with noise in floating point."""
-        return self.learner_of(regularization, rounding=None, **arguments)
+    #: The learner of Theorem 3.6, with noise in floating point; a purchase has exact noise.
+    facts: ClassVar[Any] = {"perturbation": "output", "fit_intercept": False, "rounding": None}
 
     def _market(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
-        (mu,), (sigma,) = self.weights(self._plain(value), n_features)
+        (mu,), (sigma,) = self.weights(self.learner_of(value), n_features)
         return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=self.objective.cap)
 
     def _bound(self, weights: Any, eta: float, value: float, n_features: int) -> RidgeErrorBound:
         """Return the terms of Theorem 3.6 for a purchase."""
-        learner = self._plain(value)
+        learner = self.learner_of(value)
         kappa = ridge_sensitivity(value, n_features, learner.max_norm, learner.sensitivity)
         facts = self.learner.model_dump(exclude={"name", "regularization", *self.learner.options})
         return ridge_error_bound(weights, eta / kappa, value, n_features=n_features, **facts)
@@ -534,7 +532,7 @@ class RidgeFile(LearningFile):
         points = zip(curve.itertuples(), sold.groupby(_POINT, sort=False), strict=True)
         measured = pd.DataFrame([self._errors(run, part, rows) for run, (_, part) in points])
         curve = curve[_REGRESSION].join(measured)
-        offers = self.offers(sold, _POINT, n_features, rounding=None)
+        offers = self.offers(sold, _POINT, n_features)
         baselines = {}
         for value in values:
             model = self.learner_of(value, weighting="equal", epsilon=np.inf)
@@ -571,12 +569,12 @@ class RidgeFile(LearningFile):
         """Compute test errors of a purchase and of a uniform price, and the bound on the error."""
         arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
         weights, value = sold.weight.to_numpy(), run.regularization
-        ridge = self._plain(value, weighting=weights)
+        ridge = self.learner_of(value, weighting=weights)
         exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
         uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 for an unbounded support
         alike = np.nan
         if uniform > 0:
-            alike = learners.expected_loss(self._plain(value), *arrays, epsilon=uniform).mean
+            alike = learners.expected_loss(self.learner_of(value), *arrays, epsilon=uniform).mean
         bound = self._bound(weights, run.eta, value, rows.X_train.shape[1])
         return {
             "epsilon_mean": run.eta / len(sold),

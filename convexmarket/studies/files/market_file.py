@@ -179,10 +179,9 @@ class _SomeSellers(tables.Table):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        fields = type(self).model_fields
-        names = [name for name in ("count", "sensitivities", "groups", "file") if name in fields]
-        if sum(bool(getattr(self, name)) for name in names) != 1:
-            raise ValueError(f"give one of {', '.join(names)}")
+        sources = ("count", "sensitivities", "groups", "file")
+        if sum(bool(getattr(self, name, None)) for name in sources) != 1:
+            raise ValueError("give one of count and sensitivities, or of groups and file")
         return self
 
     def reports(self, prior: Prior, rng: np.random.Generator) -> Any:

@@ -67,9 +67,7 @@ class OwnSellers(people.OwnData):
     id: tables.Column = "id"
     classes: people.Classes
     """The two labels, [negative, positive]: public."""
-    public: dict[Literal["test"], tables.FileName] = Field(  # type: ignore[assignment]
-        default_factory=dict
-    )
+    public: dict[Literal["test"], tables.FileName] = Field({})  # type: ignore[assignment]
     """File of public rows on which the error of the model is measured, { test = "public.csv" }."""
 
 
@@ -135,8 +133,8 @@ class OnlineFile(tables.ProblemFile):
 
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
         """Return the learner of this market, with the given lambda if it is not None."""
-        chosen = {} if regularization is None else {"regularization": regularization}
-        options = self.learner.model_dump() | chosen
+        options = self.learner.model_dump()
+        options |= {} if regularization is None else {"regularization": regularization}
         return PrivateLogisticRegression(**options, data_norm=self.data.data_norm, tol=1e-9)
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:

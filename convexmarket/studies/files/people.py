@@ -170,9 +170,7 @@ class OwnData(tables.Table):
     for all undeclared values. Other columns are not used."""
     missing: Missing = "error"
     """Meaning of an empty cell: "error", "middle" of the range, or "indicator", a feature."""
-    public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field(
-        default_factory=dict
-    )
+    public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field({})
     """Public rows, which are not sold: "validation" rows to choose the parameters of a classifier,
     "test" rows to measure its error. The value is a share of the file, drawn by the run's seed, or
     a file."""
