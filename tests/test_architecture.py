@@ -184,7 +184,7 @@ PIECES = {
     if issubclass(getattr(terms, name), terms.pieces.Piece | terms.PrivacyCost)
 }
 #: Modules that check the arguments of users.
-BORDER = {"market.py", "incentives/calibration.py", "studies/files/pieces.py"}
+BORDER = {"market.py", "incentives/calibration.py", "studies/files/market_file.py"}
 
 
 def named(node):

@@ -59,7 +59,7 @@ def test_run_of_a_regression_market_states_the_unit_of_an_error(here, monkeypatc
         (["run", "none.toml"], "none.toml: No such file or directory"),
         (["run", QUICKSTART, "--set", "objective.gama=1"], "did you mean 'gamma'?"),
         (["run", QUICKSTART, "--set", "objective.gamma=abc"], "is not a TOML value"),
-        (["run", QUICKSTART, "--jobs", "0"], "run.jobs"),
+        (["run", QUICKSTART, "--jobs", "-2"], "run.jobs"),
         (["price", "none.csv", *PRICE, "--out", "o.csv"], "none.csv: No such file"),
         (["price", "sellers.csv", *TERMS, "--out", "o.csv"], "give one of --gamma and --budget"),
         (

@@ -11,7 +11,7 @@ import pytest
 import convexmarket as cm
 from convexmarket import terms
 from convexmarket.errors import ParameterError
-from convexmarket.studies.files import pieces
+from convexmarket.studies.files import market_file
 from convexmarket.terms.pieces import MarketNumbers
 from tests import one_in
 from tests.terms.builders import COSTS, SELLERS, M
@@ -184,10 +184,8 @@ class Reserve(cm.Term):
 
 def test_an_exported_term_has_a_table_in_problem_files(monkeypatch):
     monkeypatch.setattr(terms, "Reserve", Reserve, raising=False)
-    kind = pieces.named(cm.Term, "-")["reserve"]
-    assert pieces.Piece("reserve", kind, {"level": 2.0}, 0.5).checked().build(None) == (
-        0.5 * Reserve(2.0)
-    )
+    kind = market_file.named(cm.Term, "-")["reserve"]
+    assert market_file.Piece("reserve", kind, {"level": 2.0}, 0.5).build(None) == 0.5 * Reserve(2.0)
     for wrong in ({"level": -1.0}, {}, {"level": "2"}, {"level": 2.0, "other": 1}):
         with pytest.raises(ValueError, match=r"level|other|supported"):
-            pieces.Piece("reserve", kind, wrong).checked()
+            market_file.Piece("reserve", kind, wrong)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from convexmarket.data.columns import ID_NAMES, roles_of
-from convexmarket.data.files import open_parquet
 from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError
 from convexmarket.studies.files.loading import UNDECLARED
@@ -27,10 +26,9 @@ _NAMES = {
 }
 _DRAFT = """\
 # A purchase from the sellers in a table; this file contains no cell of the table.
-# Declare every "?": public facts, fixed before reports and rows are read.
+# Declare every "?": public facts, fixed before reports and rows are read (docs/howto/choose.md).
 #   convexmarket run FILE                 tries it: error against payments
 #   convexmarket buy FILE --budget 50     buys: offers, model, certificate
-# docs/howto/choose.md explains how to choose the prior, mu, sigma and gamma.
 
 kind = "market"
 title = {title}
@@ -49,7 +47,7 @@ public = "?"
 # Public facts of each feature: the range of a number, [18, 100], or the categories of a word,
 # ["no", "yes"], in quotes even if they are digits. Do not take them from the rows. A number outside
 # is clipped; an undeclared word is refused, unless "other" is declared. Remove columns that are
-# not features; columns without an entry here are not read.
+# not features.
 [data.features]
 {features}
 
@@ -70,7 +68,6 @@ mu = [1.0]   # weight of the spread: fewer sellers, a worse sample
 sigma = [30.0]   # weight of the noise that privacy costs
 
 [learner]
-name = "PrivateLogisticRegression"
 regularization = [0.01, 0.03, 0.1]   # Lambda; run compares them, buy needs one: --set
 draws = 15   # of the noise, for run
 
@@ -101,24 +98,28 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     ``learns`` is the kind of prediction; by default a number if the label has decimals.
     """
     path = Path(path)
-    types = _types(path)
-    sale = roles_of(list(types))
-    called = {name.lower().strip(" ."): name for name in types}
-    roles: dict[str, str] = {}
+    table = read_table(path)
+    table = table if table.index.name is None else table.reset_index()
+    if table.empty:
+        raise DataError(f"{path}: no rows below a header; give one row per seller")
+    columns = list(map(str, table.columns))
+    sale, roles = roles_of(columns), dict[str, str]()
+    called = {name.lower().strip(" ."): name for name in columns}
     for role, common in _NAMES.items():
         likely = [called[name] for name in common if name in called]
         likely += [name for name, known in sale.items() if known == role]
-        if likely:
-            roles[role] = likely[0]
+        roles |= {role: likely[0]} if likely else {}
     lines = []
-    for name, kind in types.items():
+    for name in columns:
         if name not in roles.values():
             key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
-            hint = "categories" if kind == "O" else "[low, high]"
+            hint = "[low, high]" if table[name].dtype.kind in "if" else "categories"
             if name in sale:
                 key, hint = f"# {key}", f"left out: its name is that of a column of {sale[name]}s"
             lines.append(f'{key} = "{UNDECLARED}"   # {hint}')
-    is_class = learns == "class" or (learns is None and types.get(roles.get("label", "")) != "f")
+    label = roles.get("label")
+    has_decimals = label is not None and table[label].dtype.kind == "f"
+    is_class = not has_decimals if learns is None else learns == "class"
     given = {role: f"{role} = {_text(column)}" for role, column in roles.items()}
     text = _DRAFT.format(
         title=_text(f"Buying the rows of {path.name}"),
@@ -133,18 +134,6 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
         model=_CLASS if is_class else _REGRESSION,
     )
     return Draft(text, roles)
-
-
-def _types(path: Path) -> dict[str, str]:
-    """Return the columns: "f" for decimals, "i" for whole numbers, "O" for words."""
-    if path.suffix == ".parquet":
-        with open_parquet(path) as stored:
-            table = stored.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
-    elif (table := read_table(path)).empty:
-        raise DataError(f"{path}: no rows below a header; give one row per seller")
-    return {
-        str(name): kind.kind if kind.kind in "if" else "O" for name, kind in table.dtypes.items()
-    }
 
 
 def _text(text: str) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import joblib
 import numpy as np
@@ -24,21 +24,13 @@ from pydantic import (
     model_validator,
 )
 
+from convexmarket.deal import Deal
 from convexmarket.errors import NotSupportedError
 from convexmarket.priors import Prior, prior_from_dict
 from convexmarket.report import Report, escape_markdown
 from convexmarket.report.results import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from os import PathLike
-
-    from pydantic_core import ErrorDetails
-
-    from convexmarket.deal import Deal
-    from convexmarket.studies.progress import Progress
-    from convexmarket.studies.runs import Runs
-    from convexmarket.studies.subproblems.problem_classes import Family
+from convexmarket.studies.runs import Runs
+from convexmarket.studies.subproblems.problem_classes import Family
 
 #: Largest length of a text, and of a list, in a problem file.
 LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
@@ -51,12 +43,6 @@ def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if len({getattr(value, "name", value) for value in values}) < len(values):
         raise ValueError("an entry is listed twice; list each once")
     return values
-
-
-def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] > ends[1]:
-        raise ValueError("the range is empty; give [low, high] with low <= high")
-    return ends
 
 
 T = TypeVar("T")
@@ -74,7 +60,6 @@ Several = Annotated[
     tuple[T, ...], Field(strict=False, min_length=1, max_length=200), AfterValidator(listed_once)
 ]
 Many = Annotated[tuple[T, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]
-Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_ordered)]
 
 #: The schema of an argument of a constructor.
 ARGUMENT: Any = {
@@ -101,8 +86,7 @@ PriorTable = Annotated[
 def suggestion(given: str, known: Iterable[str]) -> str:
     """Return the remedy for an unknown name: the closest known one, or all of them."""
     names = list(known)
-    close = difflib.get_close_matches(given, names, n=1)
-    if close:
+    if close := difflib.get_close_matches(given, names, n=1):
         return f"did you mean {close[0]!r}?"
     return f"known are {', '.join(map(repr, names))}"
 
@@ -150,18 +134,12 @@ class Source:
     table: dict[str, Any] = field(default_factory=dict)
 
 
-def _some_job(jobs: int) -> int:
-    if jobs == 0:
-        raise ValueError("0 jobs cannot run; give a number >= 1, or -1 for all cores")
-    return jobs
-
-
 class RunTable(Table):
     """How a problem is run."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of every draw."""
-    jobs: Annotated[int, Field(ge=-1, le=1_024), AfterValidator(_some_job)] = 2
+    jobs: Annotated[int, Field(ge=-1, le=1_024)] = 2
     """Number of parallel jobs, at most one per core; -1 for all. Results do not depend on it."""
 
     @property
@@ -198,13 +176,7 @@ class ProblemFile(Table):
         """The source file of the problem, if any."""
         return self._source
 
-    def perform(
-        self,
-        load: Callable[[Path], Any] | None = None,
-        *,
-        journal: str | PathLike[str] | None = None,
-        progress: bool | Progress = True,
-    ) -> Runs:
+    def perform(self, load: Any = None, *, journal: Any = None, progress: Any = True) -> Runs:
         """Run the problem; :meth:`convexmarket.Study.run` describes journal and progress.
 
         ``load`` maps the path of another file to its subproblems; kind "solvers" needs it.
@@ -229,11 +201,11 @@ class ProblemFile(Table):
 
     def report(self, runs: Runs) -> Report:
         """Return the report of runs; its settings hold the text and the values of the file."""
-        report = self._page(runs)
+        report, source = self._page(runs), self._source
         report.question = " ".join(self.description.split())
         for note in self.notes:
             report.add(escape_markdown(note), appendix=True)
-        if (source := self._source) is not None:
+        if source is not None:
             report.settings["problem"] = plain(source.table)
             stored = {"path": source.path, "text": source.text}
             report.settings["problem file"] = stored | {"overrides": list(source.overrides)}
@@ -244,11 +216,7 @@ class ProblemFile(Table):
 
     def place(self, name: str) -> Path:
         """Resolve the path of a file in the problem, relative to the problem file."""
-        folder = Path(self._source.path).parent if self._source else Path()
-        return folder / name
-
-
-# ------------------------------------------------------------------------------- mistakes
+        return Path(self._source.path if self._source else "").parent / name
 
 
 def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
@@ -261,7 +229,7 @@ def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
     return list(dict.fromkeys(lines))[:_MOST_MISTAKES]
 
 
-def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
+def _in_words(table: Mapping[str, Any], detail: Any) -> str:
     kind, context, given = detail["type"], detail.get("ctx", {}), detail["input"]
     path = _path(table, detail["loc"], kind == "missing")
     if kind == "value_error":
@@ -286,11 +254,10 @@ def _path(table: Any, location: tuple[int | str, ...], missing: bool) -> str:
     """
     text, here = "", table
     for place, step in enumerate(location):
-        is_key = isinstance(step, int) or (isinstance(here, Mapping) and step in here)
-        if is_key or (missing and place == len(location) - 1):
-            text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-            try:
-                here = here[step]
-            except (KeyError, IndexError, TypeError):
-                here = None
+        is_entry = isinstance(step, int) and isinstance(here, list | tuple)
+        if is_entry or (isinstance(here, Mapping) and step in here):
+            here = here[step]
+        elif not missing or place < len(location) - 1:
+            continue
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
     return text

@@ -1,41 +1,36 @@
-"""Files of kind "market" with a classifier, and the common part of all files with a learner.
-
-The classifier follows Algorithm 2 of A (its Fig. 2): for every gamma the buyer considers a few mu,
-sigma and Lambda. The purchase with the smallest validation error plus gamma times payments is
-selected. The naive model of the papers, mu = sigma = 0, chooses its eta in the same
-way. All models are trained on paired noise draws.
-"""
+"""Files of kind "market" with a learner: a classifier, or a ridge regression."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
+from sklearn.metrics import root_mean_squared_error
 
 from convexmarket import errors, learners
 from convexmarket.allocation import allocate
-from convexmarket.data.datasets import MarketData, correlate
+from convexmarket.data.datasets import correlate
 from convexmarket.deal import Deal, buy
+from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
 from convexmarket.market import Market
+from convexmarket.privacy.sensitivity import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import file_tables as tables
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
-from convexmarket.studies.files.people import SOLD, GivenData, OwnData, read_people
+from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE, Frame
+from convexmarket.studies.files.people import SOLD, Data, OwnData, read_people
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
 from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
 from convexmarket.terms import Cap, GroupShare, Noise, Spread
 
-Floats = NDArray[np.float64]
-#: A DataFrame; typed as Any, because pandas does not declare the types of columns.
-Frame = Any
 #: Tables by name, with their keys, and facts.
 Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
@@ -47,6 +42,8 @@ _SENSITIVITIES = 0
 _AUDIT = {"audit_sellers": 200, "misreports": 17}
 #: Arguments of constructors without a key in the file.
 _OURS = {"regularization", "epsilon", "random_state", "features", "classes"}
+#: The columns of the offers, except the keys.
+_OFFERS = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee", "payment"]
 
 CAVEATS = (
     "The guarantees are those of one model whose parameters are fixed before reports and rows are "
@@ -56,8 +53,6 @@ CAVEATS = (
     "The noise comes from the seed of the problem file, which is public; a release draws fresh "
     "noise. Validation and test use the same draws.",
 )
-
-# ------------------------------------------------------------------------------------- tables
 
 
 class ReportsTable(tables.Table):
@@ -81,15 +76,6 @@ class BuyerTable(tables.Table):
     """Largest weight, in multiples of the average."""
 
 
-class CandidatesTable(BuyerTable):
-    """The buyer's objective and constraints, with candidates for its weights."""
-
-    mu: tables.Several[tables.Positive] | None = None
-    """Weights of the spread; by default the constant of the learner's error bound."""
-    sigma: tables.Several[tables.Positive] | None = None
-    """Weights of the noise; by default the constant of the learner's error bound."""
-
-
 class LearnerTable(tables.Table):
     """A private learner. Other keys are arguments of its constructor."""
 
@@ -97,8 +83,7 @@ class LearnerTable(tables.Table):
         extra="allow", json_schema_extra={"additionalProperties": tables.ARGUMENT}
     )
 
-    name: tables.Column
-    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
+    name: Any
     regularization: tables.Several[tables.Positive] | Literal["auto"]
     """Candidates, or "auto": the public rule of a classifier."""
 
@@ -114,43 +99,19 @@ class LearnerTable(tables.Table):
         return ("auto",) if self.regularization == "auto" else self.regularization
 
 
-class ClassifierTable(LearnerTable):
-    """A private classifier. Other keys are arguments of its constructor."""
-
-    name: tables.Column = "PrivateLogisticRegression"
-    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
-    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
-    """Number of noise draws for each model."""
-    tuning: Literal["free", "charged"] = "free"
-    """Whether Lambda is also chosen privately, within the privacy sold ("charged")."""
-
-
-class NaiveTable(tables.Table):
-    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only."""
-
-    eta_range: tables.Range
-    """Smallest and largest eta."""
-    grid: Annotated[int, Field(ge=1, le=1_000)] = 8
-    """Number of values of eta to try, in geometric progression."""
-
-
-# -------------------------------------------------------------------------------------- files
-
-
 class LearningFile(tables.ProblemFile):
     """The common part of files with a learner."""
 
     kind: Literal["market"]
-    data: Annotated[GivenData | OwnData, Field(discriminator="source")]
+    data: Annotated[Data, Field(discriminator="source")]
     prior: tables.PriorTable
     sellers: ReportsTable = ReportsTable()
     objective: BuyerTable
     learner: LearnerTable
 
-    #: Purposes of public rows, and arguments of the learner from other tables.
+    #: Purposes of public rows; arguments of the learner from other tables; the tables and facts.
     purposes: ClassVar[tuple[str, ...]]
     facts: ClassVar[Any]
-    #: Maps rows, sellers and options to tables and facts.
     measured: ClassVar[Any]
 
     @model_validator(mode="after")
@@ -159,20 +120,14 @@ class LearningFile(tables.ProblemFile):
         if isinstance(data, OwnData):
             if set(data.public) != set(self.purposes):
                 shares = ", ".join(f"{part} = 0.2" for part in self.purposes)
-                raise ValueError(
-                    "data.public declares which rows are public, and so not bought; give public = "
-                    f"{{ {shares} }}, or files in place of shares"
-                )
+                text = "data.public declares the rows that are public, and not bought; give public"
+                raise ValueError(f"{text} = {{ {shares} }}, or files in place of shares")
             if data.report is not None and self.sellers != ReportsTable():
-                raise ValueError(
-                    f"sellers: the reports are read from the file (data.report, {data.report!r}) "
-                    "and cannot also be drawn; leave one of the two out"
-                )
+                text = f"sellers: the file holds reports (data.report, {data.report!r})"
+                raise ValueError(f"{text}, which cannot also be drawn; leave one of the two out")
         if data.is_classification != ("validation" in self.purposes):
             kind = "a regression" if data.is_classification else "a classifier"
-            raise ValueError(
-                f"data: the rows do not fit {kind}; give data with other labels, or learner.name"
-            )
+            raise ValueError(f"data: the labels do not fit {kind}; give others, or learner.name")
         if self.sellers.sensitivities is not None:
             self.prior.check_reports(self.sellers.sensitivities)
         try:
@@ -186,12 +141,7 @@ class LearningFile(tables.ProblemFile):
 
     def learner_of(self, regularization: Any, **arguments: Any) -> Any:
         """Return the learner for one regularization."""
-        made: Any = getattr(learners, self.learner.name, None)
-        if not (hasattr(made, "fit") and hasattr(made, "risk")):
-            raise errors.ParameterError(
-                f"{self.learner.name!r} is not a learner; give a class of convexmarket.learners, "
-                "or pass your learner to convexmarket.Study"
-            )
+        made: Any = getattr(learners, self.learner.name)
         known, options = inspect.signature(made).parameters, self.learner.options
         free = [key for key in known if key not in _OURS | self.facts.keys()]
         tables.refuse_unknown(options, [*type(self.learner).model_fields, *free])
@@ -205,94 +155,81 @@ class LearningFile(tables.ProblemFile):
         given = self.objective
         return getattr(given, "mu", None) or (mu,), getattr(given, "sigma", None) or (sigma,)
 
-    def market(self, sellers: Sellers, **numbers: Any) -> Market:
-        """Return the papers' market."""
-        return Market.standard(sellers, cap=self.objective.cap, **numbers)
-
     def read(self) -> tuple[Any, dict[str, Sellers]]:
         """Return the rows, and the sellers of each scenario, one for each training row."""
-        table, ids = self.sellers, None
-        if isinstance(self.data, OwnData):
-            parts = read_people(self)
-            rows, ids = self.data.rows(parts), parts[SOLD].index.tolist()
-            if (report := self.data.report) is not None:
-                return rows, {REPORTED: Sellers(parts[SOLD][report].to_numpy(), self.prior, ids)}
-        else:
-            rows = self.data.rows()
-        m, names = len(rows.X_train), list(rows.feature_names)
-        stream = self.run.stream(_SENSITIVITIES)
-        given = table.sensitivities or self.prior.sample(m, np.random.default_rng(stream))
-        if len(given) != m:
-            raise errors.ProblemFileError(
-                f"sellers.sensitivities has {len(given)} entries for {m} training rows; give one "
-                "for each, or leave them out to draw them from the prior"
-            )
-        reports = {"independent": np.asarray(given)}
+        table, (rows, ids, reported) = self.sellers, self.data.load(self)
+        if reported is not None:
+            return rows, {REPORTED: Sellers(reported, self.prior, ids)}
+        rng = np.random.default_rng(self.run.stream(_SENSITIVITIES))
+        reports = {"independent": table.sensitivities or self.prior.sample(len(rows.X_train), rng)}
         if "correlated" in table.scenarios:
-            feature = table.correlated_with
-            column = names.index(str(feature)) if feature in names else feature
-            if not (isinstance(column, int) and column < len(names)):
+            names, feature = list(rows.feature_names), table.correlated_with
+            if not (feature in names or feature in range(len(names))):
                 raise errors.ProblemFileError(
                     f"sellers.correlated_with must be a position below {len(names)} or one of "
                     f"{', '.join(names)}, got {feature!r}"
                 )
-            reports["correlated"] = correlate(reports["independent"], rows.X_train, column)
+            place = names.index(feature) if isinstance(feature, str) else feature
+            reports["correlated"] = correlate(reports["independent"], rows.X_train, place)
         return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
+
+    def offers(self, sold: Frame, key: Sequence[str], n_features: int) -> Frame:
+        """Return the offers; a model without a regularization uses all of the privacy sold."""
+        sold = sold.assign(guarantee=sold.epsilon)
+        sold["surplus"] = sold.payment - sold.sensitivity * sold.epsilon
+        for _, part in sold.dropna(subset=["regularization"]).groupby(list(key), sort=False):
+            promised = self.learner_of(part.regularization.iloc[0]).promise(
+                part.epsilon, n_features
+            )
+            sold.loc[part.index, "guarantee"] = promised.epsilon
+        return sold[[*key, *_OFFERS, "surplus"]]
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
         """Buy, pay, audit, train and measure."""
         rows, sellers = self.read()
         measured, facts = self.measured(rows, sellers, options | _AUDIT)
-        parts = ("train", *self.purposes)
-        facts |= {"data": rows.description, "seed": self.run.seed}
-        facts["rows"] = {part: len(getattr(rows, f"y_{part}")) for part in parts}
+        sizes = {part: len(getattr(rows, f"y_{part}")) for part in ("train", *self.purposes)}
+        facts |= {"data": rows.description, "seed": self.run.seed, "rows": sizes}
         keys = {name: tuple(each[0]) for name, each in measured.items()}
         return Runs("study", keys, {name: each[1] for name, each in measured.items()}, facts)
 
     def buy(
         self,
         *,
-        gamma: float | None = None,
-        budget: float | None = None,
         group: str | None = None,
         at_least: Mapping[str, float] | None = None,
-        na_values: Sequence[str] = (),
-        show_cells: bool = False,
         **options: Any,
     ) -> Deal:
-        """Buy from the sellers of a user's table, and train the model: :func:`convexmarket.buy`.
+        """Buy from the sellers of a user's table, and train the model.
 
-        ``gamma`` or ``budget`` replace the file's gamma, ``group`` is the column of the sellers'
-        groups, and ``at_least`` the smallest share of the weight of groups.
+        ``group`` is the column of the sellers' groups, ``at_least`` the smallest share of the
+        weight of groups. ``options`` are those of :func:`convexmarket.buy`; ``gamma`` or ``budget``
+        replace the file's gamma.
         """
-        data = self.data
-        if not isinstance(data, OwnData):
+        data, cap = self.data, self.objective.cap
+        if not isinstance(data, OwnData) or data.report is None:
             raise errors.NotSupportedError(
-                'buying needs a table of sellers: a file with data.source = "csv" or "parquet" '
-                "(convexmarket init writes one)"
-            )
-        if data.report is None:
-            raise errors.ParameterError(
-                "data.report is missing, and a purchase needs a column of reports; simulated "
-                "reports are for convexmarket run"
+                "buying needs a table with a column of reports: data.source is csv or parquet, and "
+                "data.report names the column (convexmarket init writes such a file)"
             )
         if at_least and group is None:
             raise errors.ParameterError("at_least needs the column of groups: --group-column")
-        if gamma is None and budget is None:
-            gamma = _single("objective.gamma", self.objective.gamma, ", or --gamma or --budget")
+        if options.get("gamma") is None and options.get("budget") is None:
+            remedy = ", or --gamma or --budget"
+            options["gamma"] = _single("objective.gamma", self.objective.gamma, remedy)
         features = data.public_features
-        domain = {"features": features} | ({"classes": data.classes} if data.classes else {})
+        domain = {"classes": data.classes} if data.classes else {"rounding": "auto"}
         value = _single("learner.regularization", self.learner.candidates)
-        learner = self.learner_of(value, **domain)
+        learner = self.learner_of(value, features=features, **domain)
         mus, sigmas = self.weights(learner, features.n_features_out_)
         mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
-        parts = read_people(self, group, na_values, show_cells)
-        table, cap = parts[SOLD], self.objective.cap
+        reading = {name: options.pop(name, ()) for name in ("na_values", "show_cells")}
+        parts = read_people(self, group, **reading)
         constraints: list[Any] = [] if cap is None else [Cap(cap)]
         if at_least:
-            constraints.append(GroupShare(table[group], at_least))
+            constraints.append(GroupShare(parts[SOLD][group], at_least))
         return buy(
-            table,
+            parts[SOLD],
             ask=data.report,
             target=data.label,
             prior=self.prior,
@@ -300,8 +237,6 @@ class LearningFile(tables.ProblemFile):
             test=parts["test"],
             objective=mu * Spread() + sigma * Noise(),
             constraints=constraints,
-            gamma=gamma,
-            budget=budget,
             group=group,
             **options,
         )
@@ -311,14 +246,15 @@ class LearningFile(tables.ProblemFile):
 
     def subproblems(self) -> list[Family]:
         """Return the subproblems of the market; other classes train models on fixed data."""
-        rows, _ = self.read()
-        learner = self.learner_of(_middle(self.learner.candidates))
-        mu, sigma = map(_middle, self.weights(learner, rows.X_train.shape[1]))
-        numbers = {"mu": mu, "sigma": sigma, "gamma": _middle(self.objective.gamma)}
+        values, cap, rows = self.learner.candidates, self.objective.cap, self.data.load(self).rows
+        learner = self.learner_of(values[len(values) // 2])
+        numbers = (*self.weights(learner, rows.X_train.shape[1]), self.objective.gamma)
+        mu, sigma, gamma = (listed[len(listed) // 2] for listed in numbers)
 
         def market_of(size: int, rng: np.random.Generator) -> Market:
-            sellers, cap = Sellers(self.prior.sample(size, rng), self.prior), self.objective.cap
-            return Market.standard(sellers, **numbers, cap=cap if cap is None else min(cap, size))
+            drawn, most = self.prior.sample(size, rng), cap and min(cap, size)
+            sellers = Sellers(drawn, self.prior)
+            return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=most)
 
         return families_of_market(market_of(50, np.random.default_rng(0)), market_of)
 
@@ -334,37 +270,51 @@ def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
     )
 
 
-def _middle(values: Sequence[Any]) -> Any:
-    return values[len(values) // 2]
-
-
-def offers(sellers: Frame, keys: Sequence[str], guarantees: Sequence[Floats]) -> Frame:
-    """Return the offers at the points of a curve, with the guarantees of their models."""
-    table = sellers.assign(guarantee=np.concatenate(guarantees))
-    table["surplus"] = table.payment - table.sensitivity * table.epsilon
-    columns = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee", "payment"]
-    return table[[*keys, *columns, "surplus"]]
-
-
-# --------------------------------------------------------------------------------- classification
-
 _KEY = ["scenario", "model", "gamma"]
 #: The columns of a curve.
 _CURVE = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean", "error_std"]
 _CURVE += ["overall_mean", "validation_error", "guarantee_max", "objective", "lower_bound", "gap"]
 _CURVE += ["epsilon_max"]
+_NAMES = {"test_error": "error_mean", "test_error_std": "error_std"}
+
+
+class CandidatesTable(BuyerTable):
+    """The buyer's objective and constraints, with candidates for its weights."""
+
+    mu: tables.Several[tables.Positive] | None = None
+    """Weights of the spread; by default the constant of the learner's error bound."""
+    sigma: tables.Several[tables.Positive] | None = None
+    """Weights of the noise; by default the constant of the learner's error bound."""
+
+
+class ClassifierTable(LearnerTable):
+    """A private classifier. Other keys are arguments of its constructor."""
+
+    name: Literal["PrivateLogisticRegression", "PrivateLinearSVC"] = "PrivateLogisticRegression"
+    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
+    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
+    """Number of noise draws for each model."""
+    tuning: Literal["free", "charged"] = "free"
+    """Whether Lambda is also chosen privately, within the privacy sold ("charged")."""
+
+
+class NaiveTable(tables.Table):
+    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only."""
+
+    eta_range: Annotated[tuple[tables.Positive, tables.Positive], Field(strict=False)]
+    """Smallest and largest eta."""
+    grid: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """Number of values of eta to try, in geometric progression."""
 
 
 class ClassifierFile(LearningFile):
-    """A market with a classifier: Algorithm 2 of A on a data set.
+    """A market with a classifier: Algorithm 2 of A (its Fig. 2) on a data set.
 
-    Notes
-    -----
-    Its runs are the candidates; and, for each scenario, model ("mechanism", "naive", and
-    "charged tuning", which chooses Lambda in each draw within the privacy sold) and gamma, the
-    table ``curve`` holds the chosen run with error_mean and error_std on the test rows and
-    overall_mean (error + gamma * payments), ``draws`` the test error of each draw, ``sellers`` the
-    offers with the guarantee of the model, and ``audits`` the audits of the mechanism's markets.
+    For every gamma the buyer considers a few mu, sigma and Lambda, the ``runs``. ``curve`` holds
+    the run with the smallest validation error plus gamma times payments, with its test error and
+    overall_mean (test error + gamma * payments). The naive model of the papers, mu = sigma = 0,
+    chooses its eta in the same way. The model "charged tuning" chooses Lambda in each draw within
+    the privacy sold. All models are trained on paired noise draws.
     """
 
     objective: CandidatesTable
@@ -376,10 +326,7 @@ class ClassifierFile(LearningFile):
     @model_validator(mode="after")
     def _a_search_keeps_what_was_sold(self) -> Self:
         if self.learner.tuning == "charged" and self.learner.options.get("calibration") == "noise":
-            raise ValueError(
-                "learner.tuning must be 'free' with calibration = 'noise', got 'charged': a search "
-                "stays within the privacy sold; use calibration = 'total'"
-            )
+            raise ValueError("learner.tuning is 'charged'; give calibration = 'total', not 'noise'")
         return self
 
     @property
@@ -387,25 +334,22 @@ class ClassifierFile(LearningFile):
         """Public facts, and the accuracy of the solver."""
         return {"data_norm": self.data.data_norm, "cap": self.objective.cap, "tol": 1e-9}
 
-    def measured(
-        self, rows: MarketData, sellers: dict[str, Sellers], options: dict[str, Any]
-    ) -> Measured:
+    def measured(self, rows: Any, sellers: dict[str, Sellers], options: Any) -> Measured:
         """Try the candidates, choose at each gamma, and audit the chosen markets."""
-        values, gammas = self.learner.candidates, self.objective.gamma
+        values, gammas, cap = self.learner.candidates, self.objective.gamma, self.objective.cap
         mus, sigmas = self.weights(self.learner_of(values[0]), rows.X_train.shape[1])
 
         def market(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
-            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
+            return Market.standard(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma, cap=cap)
 
         def naive(scenario: str, eta_bought: float) -> Market:
-            fixed = eta_bought, eta_bought
-            return self.market(sellers[scenario], mu=0, sigma=0, gamma=1.0, eta_range=fixed)
+            fixed, plain = (eta_bought, eta_bought), {"mu": 0.0, "sigma": 0.0, "gamma": 1.0}
+            return Market.standard(sellers[scenario], **plain, cap=cap, eta_range=fixed)
 
         def learner(regularization: Any) -> Any:
             return self.learner_of(regularization)
 
-        seed, draws = self.run.seed, self.learner.draws
-        trained: dict[str, Any] = {"data": rows, "noise_draws": draws, "seed": seed}
+        trained: Any = {"data": rows, "noise_draws": self.learner.draws, "seed": self.run.seed}
         markets: dict[str, Any] = {MECHANISM: market}
         points: dict[str, Any] = {"scenario": list(sellers), "gamma": gammas}
         axes = points | {"mu": mus, "sigma": sigmas, "regularization": values}
@@ -414,25 +358,15 @@ class ClassifierFile(LearningFile):
             axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
         tried = Study(markets, axes=axes, learner=learner, **trained).run(audits="none", **options)
         runs, keys = tried.tables["runs"], list(tried.keys["runs"])
-        chosen = _chosen(runs, gammas)
-        places = chosen[[*keys, "model", "price"]]
-        sold, fits = (
-            places.merge(tried.tables[name], on=keys).assign(gamma=lambda table: table.price)
-            for name in ("sellers", "fits")
-        )
-        curve: Frame = chosen.fillna({"mu": 0.0, "sigma": 0.0}).assign(gamma=chosen.price)
-        scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive purchase has gamma = 1
-        bounds = ["objective", "lower_bound"]
-        curve[bounds] = curve[bounds].mul(scale, axis=0)
-        parts = [part.epsilon for _, part in sold.groupby(_KEY, sort=False)]
-        promised = [
-            self.learner_of(value).promise(epsilon, rows.X_train.shape[1]).epsilon
-            for value, epsilon in zip(curve.regularization, parts, strict=True)
-        ]
-        best = curve[curve.model == MECHANISM].set_index(["scenario", "gamma"])
+        places = _chosen(runs, gammas)[[*keys, "model", "price"]]
+        chosen: dict[str, Frame] = {
+            name: places.merge(tried.tables[name], on=keys).assign(gamma=lambda table: table.price)
+            for name in ("runs", "sellers", "fits")
+        }
+        best = chosen["runs"].query("model == @MECHANISM").set_index(list(points))[["mu", "sigma"]]
 
         def bought(scenario: str, gamma: float) -> Market:
-            return market(scenario, gamma, *best.loc[(scenario, gamma), ["mu", "sigma"]])
+            return market(scenario, gamma, *best.loc[(scenario, gamma)])
 
         def search(scenario: str, gamma: float) -> Any:
             return self._search(allocate(bought(scenario, gamma)).epsilon, rows)
@@ -440,24 +374,23 @@ class ClassifierFile(LearningFile):
         is_charged = self.learner.tuning == "charged"
         searched = {"learner": search, **trained} if is_charged else {}
         again = Study({MECHANISM: bought}, axes=points, **searched)
-        audited = again.run(payments="exact" if is_charged else "none", **options).tables
-        if is_charged:  # a search uses all of the privacy bought
-            more = {name: table.assign(model=CHARGED) for name, table in audited.items()}
-            more["runs"] = more["runs"].join(best[["mu", "sigma"]], on=["scenario", "gamma"])
-            curve, sold, fits = (
-                pd.concat([table, more[name]], ignore_index=True)
-                for table, name in ((curve, "runs"), (sold, "sellers"), (fits, "fits"))
-            )
-            promised.append(more["sellers"].epsilon)
-        curve = curve.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
+        audited = dict(again.run(payments="exact" if is_charged else "none", **options).tables)
+        if is_charged:
+            audited["runs"] = audited["runs"].join(best, on=list(points))
+            for name, table in chosen.items():
+                parts = [table, audited[name].assign(model=CHARGED)]
+                chosen[name] = pd.concat(parts, ignore_index=True)
+        curve = chosen["runs"].rename(columns=_NAMES).fillna({"mu": 0.0, "sigma": 0.0})
+        fits = chosen["fits"].rename(columns={"noise_draw": "draw"})
         curve["overall_mean"] = curve.error_mean + curve.gamma * curve.payments
-        fits = fits.rename(columns={"noise_draw": "draw"})
+        scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive purchase has gamma = 1
+        curve = curve.assign(**{each: curve[each] * scale for each in ("objective", "lower_bound")})
         common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
         return {
             "runs": (keys, runs),
             "curve": (_KEY, curve[[*_KEY, *_CURVE]]),
             "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
-            "sellers": ([*_KEY, "id"], offers(sold, _KEY, promised)),
+            "sellers": ([*_KEY, "id"], self.offers(chosen["sellers"], _KEY, rows.X_train.shape[1])),
             "audits": (_KEY, audited["audits"].rename(columns={"market": "model"})),
         }, {
             **self._baseline(rows),
@@ -465,15 +398,13 @@ class ClassifierFile(LearningFile):
             "caveats": CAVEATS,
         }
 
-    def _search(self, sold: Floats, rows: MarketData) -> learners.PrivateSearch:
+    def _search(self, sold: Any, rows: Any) -> learners.PrivateSearch:
         """Build the search for Lambda, with candidates that retain half of the privacy sold."""
         candidates = []
         for value in self.learner.candidates:
-            try:
+            with suppress(errors.ParameterError):
                 self.learner_of(value).promise(sold / 2 * (1 - 1e-9), rows.X_train.shape[1])
-            except errors.ParameterError:
-                continue
-            candidates.append(value)
+                candidates.append(value)
         if not (candidates and sold.any()):
             raise errors.ParameterError("no regularization retains half of the privacy sold")
         return learners.PrivateSearch(
@@ -483,7 +414,7 @@ class ClassifierFile(LearningFile):
             trials=float(len(candidates)),
         )
 
-    def _baseline(self, rows: MarketData) -> dict[str, Any]:
+    def _baseline(self, rows: Any) -> dict[str, Any]:
         """Return the test error without privacy, with the Lambda of the best validation error."""
         models = {
             value: self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
@@ -498,8 +429,7 @@ class ClassifierFile(LearningFile):
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     """Select the run with the smallest overall error for each scenario, model and price gamma.
 
-    Ties are resolved in favour of the largest Lambda, which uses the smallest share of a guarantee,
-    and then of the first run.
+    Of equal runs, the first one with the largest Lambda is selected.
     """
     runs = runs.assign(model=runs.market, price=runs.gamma)
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})
@@ -516,3 +446,143 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
             f"{getattr(row, 'learner_message', '') or row.message}"
         )
     return best
+
+
+_POINT = ["scenario", "gamma", "regularization"]
+_REGRESSION = [*_POINT, "marked", "mu", "sigma", "eta", "n_bought", "payments", "objective"]
+_REGRESSION += ["lower_bound", "gap", "epsilon_max"]
+_RIDGE_CAVEATS = (
+    *CAVEATS,
+    "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
+    "noise. Truthfulness and privacy do not depend on this; the quality of the purchase does.",
+    "The expected errors are computed from the sold rows, without a guarantee.",
+)
+
+
+class RidgeTable(LearnerTable):
+    """PersonalizedRidge, which maps labels from ``target_range`` to [-1, 1].
+
+    Other keys are arguments of its constructor.
+    """
+
+    name: Literal["PersonalizedRidge"]
+    regularization: tables.Several[tables.Positive]
+    """Candidates for lambda."""
+    label_noise: tables.Nonnegative
+    """Standard deviation of the labels' noise, an estimate on that scale."""
+    coef_norm: tables.Nonnegative
+    """Norm of the true coefficients, an estimate on that scale."""
+    smallest_eigenvalue: tables.Nonnegative = 0.0
+    """Bound on the eigenvalues of the rows' second moments."""
+    failure_probability: tables.Share = 0.05
+    """Probability that the error bound fails."""
+
+
+class UnitsTable(tables.Table):
+    """The unit of the labels."""
+
+    label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
+    """Its name."""
+    per_label: tables.Positive = 1.0
+    """Number of units that a label of 1 represents."""
+
+
+class RidgeFile(LearningFile):
+    """A market with ridge regression: mu and sigma follow from Theorem 3.6 of R.
+
+    Lambda is fixed in advance, and test errors are exact expectations over the noise. The table
+    ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at gamma in
+    a market at the prior's quantiles), the purchase, the moments of the test error, uniform_rmse
+    (one price for all), and the terms of the bound. ``choices`` holds the bounds from public facts,
+    ``baselines`` the rmse without noise.
+    """
+
+    learner: RidgeTable
+    units: UnitsTable = UnitsTable()
+
+    purposes: ClassVar[tuple[str, ...]] = ("test",)
+    #: The learner of Theorem 3.6, with noise in floating point; a purchase has exact noise.
+    facts: ClassVar[Any] = {"perturbation": "output", "fit_intercept": False, "rounding": None}
+
+    def _market(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
+        (mu,), (sigma,) = self.weights(self.learner_of(value), n_features)
+        return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=self.objective.cap)
+
+    def _bound(self, weights: Any, eta: float, value: float, n_features: int) -> RidgeErrorBound:
+        """Return the terms of Theorem 3.6 for a purchase."""
+        learner = self.learner_of(value)
+        kappa = ridge_sensitivity(value, n_features, learner.max_norm, learner.sensitivity)
+        facts = self.learner.model_dump(exclude={"name", "regularization", *self.learner.options})
+        return ridge_error_bound(weights, eta / kappa, value, n_features=n_features, **facts)
+
+    def measured(self, rows: Any, sellers: dict[str, Sellers], options: Any) -> Measured:
+        """Buy at every gamma and lambda, and compute the errors of the models."""
+        values, (m, n_features) = self.learner.candidates, rows.X_train.shape
+
+        def market(scenario: str, gamma: float, regularization: float) -> Market:
+            return self._market(sellers[scenario], gamma, regularization, n_features)
+
+        axes = dict(zip(_POINT, (list(sellers), self.objective.gamma, values), strict=True))
+        runs = Study({MECHANISM: market}, axes=axes).run(**options)
+        table, sold = runs.tables["runs"], runs.tables["sellers"]
+        for row in table[table.status != "solved"].itertuples():
+            raise errors.ParameterError(f"no optimum at gamma = {row.gamma:g}: {row.message}")
+        choices = self._public_bounds(m, n_features)
+        curve: Frame = table.merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
+        points = zip(curve.itertuples(), sold.groupby(_POINT, sort=False), strict=True)
+        measured = pd.DataFrame([self._errors(run, part, rows) for run, (_, part) in points])
+        curve = curve[_REGRESSION].join(measured)
+        offers = self.offers(sold, _POINT, n_features)
+        baselines = {}
+        for value in values:
+            model = self.learner_of(value, weighting="equal", epsilon=np.inf)
+            predicted = model.fit(rows.X_train, rows.y_train).predict(rows.X_test)
+            baselines[value] = root_mean_squared_error(rows.y_test, predicted)
+        plain = pd.DataFrame({"regularization": values, "rmse": baselines.values()})
+        return {
+            "runs": (runs.keys["runs"], table),
+            "curve": (_POINT, curve),
+            "sellers": ([*_POINT, "id"], offers.merge(curve[[*_POINT, "marked"]])),
+            "audits": (_POINT, runs.tables["audits"].drop(columns="market")),
+            "choices": (_POINT[1:], choices),
+            "baselines": (_POINT[2:], plain),
+        }, {
+            "constant_rmse": float(rows.y_test.std()),  # of the mean of the public rows
+            "caveats": _RIDGE_CAVEATS,
+        }
+
+    def _public_bounds(self, m: int, n_features: int) -> Frame:
+        """Return the bounds in a market at the prior's quantiles, and mark the best lambdas."""
+        quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
+        rows = []
+        for gamma, value in product(self.objective.gamma, self.learner.candidates):
+            market = self._market(quantiles, gamma, value, n_features)
+            point, form = allocate(market), market.form
+            bias = self._bound(point.weights, point.eta, value, n_features).bias
+            row = {"gamma": gamma, "regularization": value, "mu": form.mu, "sigma": form.sigma}
+            rows.append(row | {"bias": bias, "expected_objective": bias + point.objective})
+        table = pd.DataFrame(rows)
+        best = table.groupby("gamma").expected_objective.idxmin()
+        return table.assign(marked=table.index.isin(best))
+
+    def _errors(self, run: Any, sold: Frame, rows: Any) -> dict[str, Any]:
+        """Compute test errors of a purchase and of a uniform price, and the bound on the error."""
+        arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
+        weights, value = sold.weight.to_numpy(), run.regularization
+        ridge = self.learner_of(value, weighting=weights)
+        exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
+        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 for an unbounded support
+        alike = np.nan
+        if uniform > 0:
+            alike = learners.expected_loss(self.learner_of(value), *arrays, epsilon=uniform).mean
+        bound = self._bound(weights, run.eta, value, rows.X_train.shape[1])
+        return {
+            "epsilon_mean": run.eta / len(sold),
+            "loss_mean": exact.mean,
+            "loss_std": exact.std,
+            "rmse": float(np.sqrt(exact.mean)),
+            "uniform_epsilon": uniform or np.nan,
+            "uniform_rmse": float(np.sqrt(alike)),
+            **bound._asdict(),
+            "bound": bound.total,
+        }

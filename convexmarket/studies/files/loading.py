@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Union
 
@@ -13,10 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, put, suggestion
-from convexmarket.studies.files.learning import ClassifierFile
+from convexmarket.studies.files.learning import ClassifierFile, RidgeFile
 from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.online_file import OnlineFile
-from convexmarket.studies.files.ridge_file import RidgeFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 
@@ -28,8 +27,8 @@ KINDS: dict[str, type[ProblemFile]] = {
 }
 #: Placeholder of a value in a draft of ``convexmarket init``.
 UNDECLARED = "?"
-#: Largest size of a problem file in bytes; most dots in a line (parsing time is quadratic in it).
-_LARGEST_FILE, _MOST_DOTS = 1_000_000, 10_000
+#: Largest size of a problem file in bytes.
+_LARGEST_FILE = 1_000_000
 
 
 def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
@@ -65,15 +64,16 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
     ...
     convexmarket.errors.ProblemFileError: <text>: kind is 'solver'; did you mean 'solvers'?
     """
-    table, overrides = _parsed(text, path), tuple(overrides)
-    for override in overrides:
-        _override(table, override)
-    kind, learner = str(table.get("kind", "")), table.get("learner")
-    model = KINDS.get(kind)
-    if kind == "market" and learner is not None:
-        name = learner.get("name") if isinstance(learner, Mapping) else None
-        model = RidgeFile if name == "PersonalizedRidge" else ClassifierFile
+    overrides = tuple(overrides)
     try:
+        table = tomllib.loads(text)
+        for override in overrides:
+            _override(table, override)
+        kind, learner = str(table.get("kind", "")), table.get("learner")
+        model = KINDS.get(kind)
+        if kind == "market" and learner is not None:
+            is_ridge = isinstance(learner, dict) and learner.get("name") == "PersonalizedRidge"
+            model = RidgeFile if is_ridge else ClassifierFile
         if model is None:
             what = f"is {table['kind']!r:.60}" if "kind" in table else "is missing"
             wrong = [f"kind {what}; {suggestion(kind, KINDS)}"]
@@ -81,10 +81,14 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
             problem = model.model_validate(table)
             problem._source = Source(path, text, overrides, table)
             return problem
+    except ProblemFileError:
+        raise
     except ValidationError as error:
         wrong = mistakes(table, error)
     except RecursionError:
-        wrong = ["its tables are nested too deeply"]
+        wrong = ["its lists and tables are nested too deeply"]
+    except ValueError as error:
+        wrong = [f"not valid TOML: {error}"]
     raise ProblemFileError("\n".join(f"{path}: {line}" for line in wrong))
 
 
@@ -102,46 +106,29 @@ def subproblems_of(path: str | Path) -> Problem:
     return Problem(problem.subproblems(), digest)
 
 
-def _undeclared(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def _undeclared(table: dict[str, Any], path: str = "") -> Iterator[str]:
     """Yield a sentence for every key without a value in a draft of ``convexmarket init``."""
     for key, value in table.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from _undeclared(value, f"{path}{key}.")
         elif value == UNDECLARED:
-            yield (
-                f"{path}{key} is {value!r}, which is not declared yet; give a value, as the "
-                "comment in the file explains"
-            )
-
-
-def _parsed(text: str, path: str) -> dict[str, Any]:
-    try:
-        if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
-            raise ValueError(f"a line has more than {_MOST_DOTS} dots")
-        return tomllib.loads(text)
-    except RecursionError:
-        why = "its lists and tables are nested too deeply"
-    except ValueError as error:
-        why = str(error)
-    raise ProblemFileError(f"{path}: not valid TOML: {why}")
+            remedy = "is not declared yet; give a value, as the comment in the file explains"
+            yield f"{path}{key} is {value!r}, which {remedy}"
 
 
 def _override(table: dict[str, Any], setting: str) -> None:
     """Replace a value of the parsed file in place."""
-    key, equals, value = setting.partition("=")
-    if not (equals and all(part.strip() for part in key.split("."))):
-        raise ProblemFileError(
-            f"--set {setting}; write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
-        )
+    key, _, value = setting.partition("=")
     try:
-        parsed = _parsed(f"value = {value}", "--set")
-    except ProblemFileError:
-        parsed = {}
-    if parsed.keys() != {"value"}:
+        parsed = tomllib.loads(f"value = {value}")
+        if parsed.keys() != {"value"} or not all(part.strip() for part in key.split(".")):
+            raise ValueError("two values, or no key")
+    except (ValueError, RecursionError):
         raise ProblemFileError(
-            f"--set {key}: {value.strip()!r:.60} is not a TOML value; write numbers as 0.01, lists "
-            f"as [0.001,0.01], and text in double quotes: --set '{key}=\"{value.strip()[:60]}\"'"
-        )
+            f"--set {key}: {value.strip()!r:.60} is not a TOML value; write KEY=VALUE, numbers as "
+            "0.01, lists as [0.001,0.01], and text in double quotes: --set "
+            f"'{key}=\"{value.strip()[:60]}\"'"
+        ) from None
     try:
         put(table, key, parsed["value"])
     except ValueError as error:

@@ -1,35 +1,46 @@
-"""Files of kind "market" without a learner: a market, variants of it and swept keys."""
+"""Files of kind "market" without a learner: a market, variants of it and swept keys.
+
+A term or constraint is a class of :mod:`convexmarket.terms`. The keys of its table and their
+schema are the fields of the class. The class checks values; the file adds the key to errors.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, PrivateAttr, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
+from convexmarket import terms
 from convexmarket.data.lists import read_list
-from convexmarket.errors import ConvexMarketError, NotSupportedError
+from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.report import Report
+from convexmarket.sellers import Sellers
 from convexmarket.studies.files import file_tables as tables
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.pieces import (
-    ConstraintsTable,
-    MarketTable,
-    SellersTable,
-    TermsTable,
-)
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
 from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
+from convexmarket.terms import Constraint, Term
 
-#: Keys of a market, which a variant may change.
-_KEYS = tuple(MarketTable.model_fields)
 #: Sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
 #: Keys of the tables whose keys are not only market and value.
@@ -39,6 +50,224 @@ _MORE = {
     "draws": ("market", "draw"),
     "virtual_costs": ("market", "group", "sensitivity"),
 }
+#: The JSON Schema of an argument.
+_VALUE = tables.ARGUMENT | {"type": [*tables.ARGUMENT["type"], "object"]}
+_VALUE["maxItems"] = tables.MOST_ENTRIES
+
+
+def named(base: type[Any], sign: str) -> dict[str, Any]:
+    """List the exported classes of terms or constraints by name, such as "squared-spread"."""
+    return {
+        re.sub("(?<=[a-z])(?=[A-Z][a-z])", sign, kind.__name__).lower(): kind
+        for kind in vars(terms).values()
+        if inspect.isclass(kind) and issubclass(kind, base) and not inspect.isabstract(kind)
+    }
+
+
+_TERMS, _CONSTRAINTS = named(Term, "-"), named(Constraint, "_")
+
+
+def _keys(kind: type[Any]) -> list[str]:
+    """Return the keys of a class in a file; groups are declared with the sellers."""
+    return [each.name for each in fields(kind) if each.init and each.name != "groups"]
+
+
+def _privacy_cost(value: Any) -> terms.PrivacyCost:
+    if value in ("linear", "exponential"):
+        return terms.LinearCost() if value == "linear" else terms.ExponentialCost()
+    if isinstance(value, Mapping):
+        return terms.PowerCost(**value) if "power" in value else terms.TieredCost(**value)
+    raise ValueError(
+        f'{value!r} is not a privacy cost; give "linear", "exponential", {{power = 2}} or '
+        "{slopes = [1, 3], thresholds = [0.5]}"
+    )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A term or constraint: its name, its class, its arguments, and the weight of a term."""
+
+    name: str
+    kind: Any
+    arguments: dict[str, Any]
+    weight: Any = None
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError if the class refuses the arguments; groups are not yet known."""
+        tables.refuse_unknown(self.arguments, _keys(self.kind))
+        try:
+            if not self.needs_groups:
+                self.build(None)
+        except (ConvexMarketError, TypeError, OverflowError) as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def needs_groups(self) -> bool:
+        """Whether the piece concerns groups of sellers."""
+        return any(each.name == "groups" for each in fields(self.kind))
+
+    def build(self, groups: Any) -> Any:
+        """Return the weighted term, or the constraint; ``groups`` has shape (m,)."""
+        arguments = dict(self.arguments)
+        if "privacy_cost" in arguments:
+            arguments["privacy_cost"] = _privacy_cost(arguments["privacy_cost"])
+        if self.needs_groups:
+            if groups is None:
+                raise ParameterError(
+                    f"{self.name} needs groups; give sellers.groups, each with a name and a count, "
+                    "or the column of sellers.file that holds them, sellers.group"
+                )
+            arguments["groups"] = groups
+        built = self.kind(**arguments)
+        return built if self.weight is None else self.weight * built
+
+
+def _term(labelled: tuple[str, Any]) -> Piece:
+    label, given = labelled
+    if not isinstance(given, Mapping) or "weight" not in given:
+        raise ValueError(f"{given!r:.60} has no weight; give {{ weight = 1.0 }}")
+    arguments = dict(given)
+    name, weight = str(arguments.pop("term", label)), arguments.pop("weight")
+    if name not in _TERMS:
+        raise ValueError(f"term is {name!r}; {tables.suggestion(name, _TERMS)}")
+    return Piece(name, _TERMS[name], arguments, weight)
+
+
+def _constraint(labelled: tuple[str, Any]) -> Piece:
+    name, given = labelled
+    tables.refuse_unknown([name], _CONSTRAINTS)
+    keys = _keys(_CONSTRAINTS[name])
+    if not isinstance(given, Mapping) or len(keys) == 1:
+        values = given if isinstance(given, list) and len(keys) > 1 else [given]
+        if len(values) != len(keys):
+            raise ValueError(f"{given!r:.60} does not give {', '.join(keys)}; give a table of them")
+        given = dict(zip(keys, values, strict=True))
+    return Piece(name, _CONSTRAINTS[name], dict(given))
+
+
+def _labelled(table: Any) -> Any:
+    """Add the key to each entry of a table, so that errors contain the path of the entry."""
+    return {key: (key, table[key]) for key in table} if isinstance(table, Mapping) else table
+
+
+_TABLE: Any = {"type": "object", "additionalProperties": False}
+_OF_TERMS = {key: _VALUE for kind in _TERMS.values() for key in _keys(kind)}
+_OF_TERMS |= {"term": {"enum": [*_TERMS]}, "weight": {"type": "number"}}
+_TERM = _TABLE | {"properties": _OF_TERMS, "required": ["weight"]}
+_TEXTS = {key: str(inspect.getdoc(kind)).split("\n\n")[0] for key, kind in _CONSTRAINTS.items()}
+_DESCRIBED = {key: _VALUE | {"description": text} for key, text in _TEXTS.items()}
+#: Terms by label; a label that is the name of a term defines the term.
+TermsTable = Annotated[
+    dict[str, Annotated[Piece, PlainValidator(_term)]],
+    BeforeValidator(_labelled),
+    Field(min_length=1, max_length=50),
+    WithJsonSchema(_TABLE | {"additionalProperties": _TERM}),
+]
+#: Constraints by name.
+ConstraintsTable = Annotated[
+    dict[str, Annotated[Piece, PlainValidator(_constraint)]],
+    BeforeValidator(_labelled),
+    WithJsonSchema(_TABLE | {"properties": _DESCRIBED}),
+]
+
+
+class _SomeSellers(tables.Table):
+    count: Annotated[int, Field(ge=1, le=tables.MOST_ENTRIES)] | None = None
+    """Number of sellers to draw from the prior."""
+    sensitivities: tables.Many[tables.Nonnegative] | None = None
+    """Reports of the sellers, instead of a number."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        sources = ("count", "sensitivities", "groups", "file")
+        if sum(bool(getattr(self, name, None)) for name in sources) != 1:
+            raise ValueError("give one of count and sensitivities, or of groups and file")
+        return self
+
+    def reports(self, prior: Prior, rng: np.random.Generator) -> Any:
+        """Return the listed reports, or draw them; both use the same random numbers."""
+        drawn = prior.quantile(rng.random(self.count or len(self.sensitivities or ())))
+        return drawn if self.sensitivities is None else list(self.sensitivities)
+
+
+class GroupTable(_SomeSellers):
+    """A group of sellers."""
+
+    name: tables.Name
+    """Name in figures and tables."""
+    prior: tables.PriorTable | None = None
+    """Prior of the group; by default the prior of all sellers."""
+
+
+class SellersTable(_SomeSellers):
+    """The sellers of a market: drawn, listed, in groups, or read from a file."""
+
+    groups: tables.Several[GroupTable] = ()
+    file: tables.FileName | None = None
+    """CSV or Parquet file of sellers and their reports, relative to the problem file."""
+    id: tables.Column | None = None
+    """Column of the ids in the file."""
+    report: tables.Column | None = None
+    """Column of the prices asked per unit of epsilon."""
+    group: tables.Column | None = None
+    """Column of the groups in the file."""
+
+    @model_validator(mode="after")
+    def _columns_of_a_file(self) -> Self:
+        columns = [name for name in (self.id, self.report, self.group) if name is not None]
+        if columns and self.file is None:
+            raise ValueError("id, report and group are columns of a file; give file")
+        if len(set(columns)) < len(columns):
+            raise ValueError("a column is named twice among id, report and group")
+        return self
+
+
+class MarketTable(tables.Table):
+    """A complete market."""
+
+    sellers: SellersTable
+    prior: tables.PriorTable | None = None
+    objective: TermsTable
+    """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
+    constraints: ConstraintsTable = Field(default_factory=dict)
+    """Constraints of the purchase: classes of convexmarket.terms."""
+
+    @property
+    def priors(self) -> dict[str, Prior]:
+        """The prior of each group; without groups, the prior of all sellers has the key ""."""
+        given = {group.name: group.prior or self.prior for group in self.sellers.groups}
+        priors = {name: prior for name, prior in (given or {"": self.prior}).items() if prior}
+        if len(priors) < max(len(given), 1):
+            raise ParameterError("the sellers have no prior; give [prior]")
+        return priors
+
+    def build(self, seed: int, place: Callable[[str], Path] = Path) -> Market:
+        """Return the market; ``place`` resolves the path of a file of sellers.
+
+        The k-th seller that is drawn has the same quantile of every prior, so that variants with
+        different priors are compared on paired draws.
+        """
+        priors, table, rng, ids = self.priors, self.sellers, np.random.default_rng(seed), None
+        groups: Any = None
+        if table.file is not None:
+            columns = table.id, table.report, table.group
+            listed = read_list(place(table.file), priors[""], *columns)
+            reports, ids = listed["sensitivity"].to_numpy(), listed["id"].tolist()
+            groups = None if table.group is None else listed["group"].to_numpy(np.str_)
+        else:
+            parts = zip(table.groups or (table,), priors.values(), strict=True)
+            drawn = [part.reports(prior, rng) for part, prior in parts]
+            reports = np.concatenate(drawn)
+            groups = np.repeat(list(priors), list(map(len, drawn))) if table.groups else None
+        of_sellers: Any = priors if table.groups else priors[""]
+        sellers = Sellers(reports, of_sellers, ids=ids, groups=groups)
+        objective = sum(term.build(groups) for term in self.objective.values())
+        constraints = [constraint.build(groups) for constraint in self.constraints.values()]
+        return Market(sellers, objective, constraints)
+
+
+#: Keys of a market, which a variant may change.
+_KEYS = tuple(MarketTable.model_fields)
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -107,7 +336,8 @@ class VariantTable(tables.Table):
                 if self.sweep is not None:
                     tables.put(table, self.sweep.key, value)
                 markets.append(MarketTable.model_validate(table))
-                markets[-1].check(seed)
+                if markets[-1].sellers.file is None:
+                    markets[-1].build(seed)
             except ValidationError as error:
                 lines = (f"{path}.{line}" for line in tables.mistakes(table, error))
                 raise ValueError("\n".join(lines)) from None
@@ -164,16 +394,10 @@ class Point(NamedTuple):
     market: Market
 
 
-class VariantsFile(tables.ProblemFile):
+class VariantsFile(tables.ProblemFile, MarketTable):
     """A market without a learner, and variants of it."""
 
     kind: Literal["market"]
-    sellers: SellersTable | None = None
-    prior: tables.PriorTable | None = None
-    objective: TermsTable | None = None
-    """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
-    constraints: ConstraintsTable = Field(default_factory=dict)
-    """Constraints of the purchase: classes of convexmarket.terms."""
     run: MarketRunTable = MarketRunTable()
     variants: tables.Several[VariantTable] = (VariantTable(name="market"),)
     """Variants to compare; by default only the market of the file."""
@@ -195,38 +419,15 @@ class VariantsFile(tables.ProblemFile):
                     raise ValueError(f"run.compare.{key}: no variant is named {name!r}")
         return problem
 
-    @property
-    def files(self) -> list[str]:
-        """The files of sellers."""
-        every = (table.sellers.file for each in self._markets.values() for table in each)
-        return sorted({name for name in every if name is not None})
-
-    def error_terms(self) -> dict[str, Any]:
-        """Return the terms of each variant that do not depend on reports."""
-        return {
-            name: {
-                key: part for key, part in (each.objective or {}).items() if not part.kind.reports
-            }
-            for name, (each, *_) in self._markets.items()
-        }
-
     def points(self) -> list[Point]:
         """Return the markets of every variant, with the sellers of their files."""
         return [
-            Point(variant.name, value, table, self._built(table, self.run.seed))
+            Point(variant.name, value, table, table.build(self.run.seed, self.place))
             for variant in self.variants
             for value, table in zip(variant.values, self._markets[variant.name], strict=True)
         ]
 
-    def _built(self, table: MarketTable, seed: int) -> Market:
-        """Return the market of a table; a file of sellers is read."""
-        sellers, listed = table.sellers, None
-        if sellers.file is not None:
-            columns = sellers.id, sellers.report, sellers.group
-            listed = read_list(self.place(sellers.file), table.priors[""], *columns)
-        return table.build(seed, listed)
-
-    def _middles(self) -> dict[str, MarketTable]:
+    def middles(self) -> dict[str, MarketTable]:
         """Return the table of each variant; a sweep is represented by its middle value."""
         return {name: each[len(each) // 2] for name, each in self._markets.items()}
 
@@ -234,9 +435,8 @@ class VariantsFile(tables.ProblemFile):
         """Allocate every market, and compute payments and audits as declared.
 
         The tables are as in :meth:`convexmarket.Study.run`, by market (the variant) and value of
-        its sweep; ``groups``, the purchases from each group; ``draws`` of the compared variants;
-        and, if a prior is not regular, ``virtual_costs`` of each prior, raw and ironed, with the
-        first market and group that use the prior.
+        its sweep; also the purchases from ``groups``, ``draws`` of the compared variants, and
+        ``virtual_costs``.
         """
         points, extent = self.points(), self.run.audits
         options |= self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
@@ -244,7 +444,7 @@ class VariantsFile(tables.ProblemFile):
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
         frames: dict[str, Any] = dict(runs.tables)
         solved = frames["runs"].market[frames["runs"].status == "solved"]
-        middles = list(map(id, self._middles().values()))
+        middles = list(map(id, self.middles().values()))
         audited = {each: markets[each] for each in solved if id(points[int(each)].table) in middles}
         if audited and extent != "none":
             audits = Study(audited).run(payments="none", audits=extent, **options)
@@ -263,12 +463,11 @@ class VariantsFile(tables.ProblemFile):
     def _draws(self, pair: CompareTable, options: dict[str, Any]) -> pd.DataFrame:
         """Allocate the compared variants for each draw of the sellers, first the given one."""
         markets = {}
-        for name, table in self._middles().items():
-            parts = table.sellers.groups or (table.sellers,)
-            draws = pair.draws if any(part.count for part in parts) else 1
+        for name, table in self.middles().items():
+            is_drawn = any(part.count for part in table.sellers.groups or (table.sellers,))
             if name in (pair.variant, pair.base):
-                for draw in range(draws):
-                    markets[f"{draw} {name}"] = self._built(table, self.run.seed + draw)
+                for draw in range(pair.draws if is_drawn else 1):
+                    markets[f"{draw} {name}"] = table.build(self.run.seed + draw, self.place)
         runs = Study(markets).run(payments="none", audits="none", **options)
         rows, sellers = runs.to_frame(), runs.tables["sellers"]
         share = sellers[sellers.group == pair.group].groupby("market").weight.sum()
@@ -282,25 +481,22 @@ class VariantsFile(tables.ProblemFile):
     def subproblems(self) -> list[Family]:
         """Return the subproblems of each variant; a sweep is represented by its middle value."""
         families = []
-        for name, table in self._middles().items():
+        for name, table in self.middles().items():
             with suppress(NotSupportedError):  # no class of subproblems fits
                 families += self._families(name, table)
         return families
 
     def _families(self, name: str, table: MarketTable) -> list[Family]:
         """Return the subproblems of a market, at any size unless a number is for one seller."""
-        each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
-        if each or table.sellers.count is None:
-            return families_of_market(self._built(table, 0), name=name)
 
         def drawn(size: int, rng: np.random.Generator) -> Market:
             sized = table.model_copy(update={"sellers": SellersTable(count=size)})
             return sized.build(int(rng.integers(2**31)))
 
-        return families_of_market(drawn(50, np.random.default_rng(0)), drawn, name)
-
-
-# ------------------------------------------------------------------------------------- tables
+        pieces = [*table.objective.values(), *table.constraints.values()]
+        each = any(isinstance(value, list) for part in pieces for value in part.arguments.values())
+        sized = None if each or table.sellers.count is None else drawn
+        return families_of_market(table.build(0, self.place), sized, name)
 
 
 def _groups(sellers: Any) -> pd.DataFrame:
@@ -324,13 +520,12 @@ def _groups(sellers: Any) -> pd.DataFrame:
 
 
 def _virtual_costs(points: list[Point]) -> pd.DataFrame:
-    """Tabulate the virtual costs of every prior, if one of them is ironed."""
+    """Tabulate the virtual costs of priors at their first use, if one of them is ironed."""
     used: dict[Prior, tuple[str, str]] = {}
     for point in points:
         priors = point.table.priors
         for group, prior in priors.items():
-            shared = len(set(priors.values())) == 1
-            used.setdefault(prior, (point.variant, "" if shared else group))
+            used.setdefault(prior, (point.variant, group if len(set(priors.values())) > 1 else ""))
     if all(prior.is_regular for prior in used):
         return pd.DataFrame(columns=["market", "group", "sensitivity"])
     parts = []

@@ -37,9 +37,6 @@ def _draw_sold(report: Report, sold: Frame, **options: Any) -> None:
     report.add(figure, "Privacy sold by each seller against its sensitivity", name="sold")
 
 
-# ---------------------------------------------------------------------------- with a learner
-
-
 def learning_report(problem: Any, runs: Runs) -> Report:
     """Return the report of a market with a learner."""
     report, sellers = Report(problem.title, settings=runs.facts), runs.tables["sellers"]
@@ -54,47 +51,38 @@ def learning_report(problem: Any, runs: Runs) -> Report:
     sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma", kind="stable")
     sold = sold.assign(series=[f"γ = {format_number(gamma)}" for gamma in sold.gamma])
     _draw_sold(report, sold, hue="series", panels="scenario", log="y", joined=False)
-    if name := getattr(problem.data, "report", None):
-        text = f"The reports are the column “{name}” of “{problem.data.file}”."
-        report.add(escape_markdown(text))
     finish(report, runs)
     return report
 
 
 def _classification(report: Report, runs: Runs) -> None:
-    facts, key = runs.facts, list(runs.keys["curve"])
-    curve: Frame = runs.tables["curve"]
+    facts, curve, key = runs.facts, runs.tables["curve"], list(runs.keys["curve"])
     honest = CHARGED if CHARGED in set(curve.model) else MECHANISM
-    shown = curve[curve.model == honest]
+    shown, baseline = curve[curve.model == honest], facts["baseline_error"]
     draws: Frame = runs.tables["draws"].merge(curve[[*key, "payments"]], on=key)
     draws["error"] = draws.test_error + draws.gamma * draws.payments
     errors = draws.pivot(index=["scenario", "gamma", "draw"], columns="model", values="error")
-    point = shown.iloc[shown.gamma.nunique() // 2]
+    point: Any = shown.iloc[shown.gamma.nunique() // 2]
     at_middle = (
         f"At γ = {format_number(point.gamma)} ({point.scenario} sensitivities), "
         f"{point.n_bought:,} of {facts['rows']['train']:,} sellers sell for "
         f"{format_number(point.payments)}. The model misclassifies {point.error_mean:.1%} of the "
-        f"test rows, and {facts['baseline_error']:.1%} without privacy; one class for all is wrong "
-        f"on {facts['one_class_error']:.1%}."
+        f"test rows, and {baseline:.1%} without privacy; one class for all is wrong on "
+        f"{facts['one_class_error']:.1%}."
     )
     if NAIVE in errors:
         _against_naive(report, errors[[honest, NAIVE]].dropna())
         report.add(at_middle)
     else:
         report.headline(at_middle)
-    spread = curve.error_std
-    bands = curve.assign(low=curve.error_mean - spread, high=curve.error_mean + spread)
-    for name, x, words in (
-        ("error", "gamma", "γ, weight of payments"),
-        ("frontier", "payments", "total payments"),
-    ):
-        figure = lines(
-            bands, x, "error_mean", hue="model", panels="scenario", low="low", high="high",
-            levels={"without privacy": facts["baseline_error"]}, log="x", xlabel=words,
-            ylabel="test error",
-        )  # fmt: skip
+    low, high = curve.error_mean - curve.error_std, curve.error_mean + curve.error_std
+    style: dict[str, Any] = {"hue": "model", "panels": "scenario", "low": "low", "high": "high"}
+    style |= {"levels": {"without privacy": baseline}, "log": "x", "ylabel": "test error"}
+    axes = {"error": ("gamma", "γ, weight of payments"), "frontier": ("payments", "total payments")}
+    for name, (x, words) in axes.items():
+        bands = curve.assign(low=low, high=high)
         caption = f"Test error against {words}. Bands: one standard deviation over noise draws."
-        report.add(figure, caption, name=name)
+        report.add(lines(bands, x, "error_mean", xlabel=words, **style), caption, name=name)
     columns = ["n_bought", "payments", "error_mean", "error_std", "overall_mean", "guarantee_max"]
     report.add(
         shown[["scenario", "gamma", *columns]],
@@ -127,8 +115,9 @@ def _against_naive(report: Report, errors: Frame) -> None:
 
 
 def _regression(report: Report, runs: Runs, units: Any) -> None:
-    unit, key = units.label, list(runs.keys["curve"])
-    scale, constant = units.per_label, runs.facts["constant_rmse"] * units.per_label
+    unit, scale, key = units.label, units.per_label, list(runs.keys["curve"])
+    constant = runs.facts["constant_rmse"] * scale
+    trivial = f"an RMSE of {format_number(constant)} {unit}"
     curve: Frame = runs.tables["curve"].copy()
     curve["series"] = [f"λ = {format_number(value)}" for value in curve.regularization]
     curve["low"] = np.sqrt((curve.loss_mean - curve.loss_std).clip(0))
@@ -140,15 +129,15 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
     report.headline(
         f"The expected test RMSE of the market is {mean:.0%} lower than that of one price for all "
         f"(geometric mean of {len(curve)} points, exact; lower at {better.sum()}). The released "
-        f"model predicts better than the mean of the public rows, an RMSE of "
-        f"{format_number(constant)} {unit}, at {useful.sum()} of {len(curve)} points; the smallest "
-        f"expected RMSE of the market is {format_number(curve.rmse.min())} {unit}."
+        f"model predicts better than the mean of the public rows, {trivial}, at {useful.sum()} of "
+        f"{len(curve)} points; the smallest expected RMSE of the market is "
+        f"{format_number(curve.rmse.min())} {unit}."
     )
     report.claim("At equal expense the market predicts better than one price", holds=better)
     report.claim(
         "The released model predicts better than the mean of the public rows",
         holds=useful,
-        detail=f"That mean has an RMSE of {format_number(constant)} {unit}.",
+        detail=f"That mean has {trivial}.",
     )
     plain = runs.tables["baselines"].rmse.min() * scale
     figure = lines(
@@ -166,44 +155,38 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
     report.add(curve.loc[curve.marked, columns], caption, name="purchases", keys=key)
 
 
-# ------------------------------------------------------------------------- without a learner
-
-
 def variants_report(problem: Any, runs: Runs) -> Report:
     """Return the report of a market and its variants."""
     report, tables = Report(problem.title, settings=runs.facts), dict[str, Frame](runs.tables)
     table, groups, sellers = tables["runs"], tables["groups"], tables["sellers"]
-    is_swept = table.value.notna()
-    curves = table[is_swept & (table.status == "solved")]
+    is_swept, is_solved = table.value.notna(), table.status == "solved"
+    curves = table[is_swept & is_solved]
     findings = [*_at_equal_payments(problem, curves), _comparison(problem, tables.get("draws"))]
     report.headline(" ".join(filter(None, findings)) or runs.statements()[0])
-    remarks = [f"The reports come from {name}." for name in problem.files]
-    remarks += [
-        f"“{row.market}” has no answer: {row.status}. {row.message}"
-        for row in table[table.status != "solved"].head(5).itertuples()
-    ]
-    if remarks:
-        report.add("\n".join(f"- {escape_markdown(each)}" for each in remarks))
+    for row in table[~is_solved].head(5).itertuples():
+        text = f"“{row.market}” has no answer: {row.status}. {row.message}"
+        report.add(escape_markdown(text))
     verdicts = table.dropna(subset=["incentives"]).groupby("market", sort=False).incentives.first()
     report.claim(
         "Truthful prices exist by construction",
         holds=verdicts == "by construction",
         detail="The table of runs gives the reason for each variant.",
     )
-    single = sellers[sellers.value.isna()]
     if is_swept.any():
         caption = "Error against expected payments, one point per swept value. Lower is better."
         words: dict[str, Any] = {"hue": "market", "log": "x", "xlabel": "expected payments"}
         report.add(lines(curves, "expected_payments", "error", **words), caption, name="curves")
+    single = sellers[sellers.value.isna()]
     if len(single):
         size = single.groupby("market").weight.transform("size")
-        bought = single[single.weight * size > ZERO_WEIGHT]
-        panels = "group" if len(groups) else None
+        bought, panels = (
+            single[single.weight * size > ZERO_WEIGHT],
+            "group" if len(groups) else None,
+        )
         _draw_sold(report, bought, hue="market", panels=panels, joined=panels is None)
     if len(groups := groups[groups.value.isna()]):
-        figure = bars(
-            groups, "share_of_weight", "group", hue="market", xlabel="share of the weight"
-        )
+        share = "share of the weight"
+        figure = bars(groups, "share_of_weight", "group", hue="market", xlabel=share)
         report.add(figure, "Share of the weight of each group", name="shares")
     few: list[int] = []
     for _, rows in table.groupby("market", sort=False):
@@ -221,7 +204,11 @@ def variants_report(problem: Any, runs: Runs) -> Report:
 
 def _at_equal_payments(problem: Any, curves: Frame) -> Iterator[str]:
     """Compare each curve with the first one, if both have the same terms apart from payments."""
-    names, terms = list(curves.market.unique()), problem.error_terms()
+    names = list(curves.market.unique())
+    terms = {
+        name: {key: part for key, part in table.objective.items() if not part.kind.reports}
+        for name, table in problem.middles().items()
+    }
     base = curves[curves.market.isin(names[:1])].sort_values("expected_payments")
     for other in names[1:]:
         new = curves[curves.market == other]

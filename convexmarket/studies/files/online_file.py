@@ -14,12 +14,12 @@ from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import joblib
 import numpy as np
 import pandas as pd
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from convexmarket import errors
 from convexmarket.learners import PrivateLogisticRegression
@@ -65,6 +65,10 @@ class OwnSellers(people.OwnData):
     """
 
     id: tables.Column = "id"
+    classes: people.Classes
+    """The two labels, [negative, positive]: public."""
+    public: dict[Literal["test"], tables.FileName] = Field({})  # type: ignore[assignment]
+    """File of public rows on which the error of the model is measured, { test = "public.csv" }."""
 
 
 class BuyerTable(tables.Table):
@@ -91,8 +95,6 @@ class PlanTable(tables.Table):
     """Whether new plans use the sales so far."""
     learn: bool = False
     """Whether new plans learn the prior from earlier reports."""
-    trust_guess: bool | None = None
-    """Whether to buy from the sellers before the first new plan, if the prior is learnt."""
 
 
 class LearnerTable(tables.Table):
@@ -124,75 +126,40 @@ class OnlineFile(tables.ProblemFile):
     buyer: BuyerTable
     """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
-    data: Annotated[people.GivenData | OwnSellers, Field(discriminator="source")]
+    data: Annotated[people.Wdbc | people.Synthetic | OwnSellers, Field(discriminator="source")]
     """Source of the rows. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()
 
-    @model_validator(mode="after")
-    def _rows_of_two_classes(self) -> Self:
-        data = self.data
-        if not data.is_classification:
-            raise ValueError(
-                "data: an online market trains a classifier; give data.classes, or the source "
-                "'wdbc', 'synthetic' or 'inline'"
-            )
-        if isinstance(data, OwnSellers) and set(data.public) - {"test"} | set(data.public_shares):
-            raise ValueError('data.public: give a file of public rows, { test = "public.csv" }')
-        return self
-
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
         """Return the learner of this market, with the given lambda if it is not None."""
-        options = self.learner.model_dump() | {"data_norm": self.data.data_norm, "tol": 1e-9}
-        if regularization is not None:
-            options["regularization"] = regularization
-        return PrivateLogisticRegression(**options)
+        options = self.learner.model_dump()
+        options |= {} if regularization is None else {"regularization": regularization}
+        return PrivateLogisticRegression(**options, data_norm=self.data.data_norm, tol=1e-9)
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
         """Return the policy that quotes the sellers."""
-        plan = self.plan.model_dump(exclude_none=True)
-        try:
-            start = OnlinePolicy(self.prior, **self.buyer.model_dump())
-            return AdaptivePolicy(start, **plan) if any(plan.values()) else start
-        except errors.ConvexMarketError as error:
-            where = self.source.path if self.source else "the problem"
-            message = f"{where}: prior, buyer and plan do not form a market: {error}"
-            raise errors.ProblemFileError(message) from None
+        plan, start = self.plan.model_dump(), OnlinePolicy(self.prior, **self.buyer.model_dump())
+        return AdaptivePolicy(start, **plan) if any(plan.values()) else start
 
     def market_rows(self) -> release.MarketRows:
         """Read the rows, with their owners."""
-        data = self.data
+        data, (rows, ids, reports) = self.data, self.data.load(self)
+        own: dict[str, Any] = {}
         if isinstance(data, OwnSellers):
-            parts = people.read_people(self)
-            sold = parts[people.SOLD]
-            X, y = data.rows_of(sold)
-            public = data.rows_of(parts["test"]) if data.public else (X[:0], y[:0])
-            return release.MarketRows(
-                sold.index.tolist(),
-                *(X, y, *public),
-                data_norm=data.data_norm,
-                classes=data.classes,
-                reports=None if data.report is None else sold[data.report].to_numpy(),
-                features=data.public_features,
-                **data.facts,
-            )
-        rows: Any = data.rows()
-        inline = isinstance(data, people.InlineData)  # all rows of the file are private
-        n_public = 0 if inline else len(rows.y_test)
+            own = {"classes": data.classes, "features": data.public_features}
         return release.MarketRows(
-            [f"row-{number}" for number in range(rows.y_train.size)],
-            *(rows.X_train, rows.y_train, rows.X_test[:n_public], rows.y_test[:n_public]),
+            ids or [f"row-{number}" for number in range(rows.y_train.size)],
+            *(rows.X_train, rows.y_train, rows.X_test, rows.y_test),
             feature_names=rows.feature_names,
             data_norm=rows.data_norm,
-            description="Rows of the problem file." if inline else rows.description,
+            description=rows.description,
+            reports=reports,
+            **own,
         )
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Simulate the market in temporary databases; arrivals and answers are drawn.
-
-        The tables are as in :func:`close_market`, of the first draw, and ``draws``, a row for
-        each draw.
-        """
+        """Simulate the market; ``draws`` has a row for each draw, other tables are of the first."""
         rows, arrivals = self.market_rows(), self.simulation.arrivals
         if arrivals is not None and arrivals > len(rows.ids):
             raise errors.ProblemFileError(
@@ -202,61 +169,34 @@ class OnlineFile(tables.ProblemFile):
         arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
         asked = self.model_dump_json(exclude={"run": {"jobs"}, "simulation": {"draws"}})
         given = joblib.hash([asked, version("convexmarket"), *arrays])
-        draws = range(self.simulation.draws)
-        calls = {f"{given}-{draw}": (self, rows, draw) for draw in draws}
-        replies = list(Execution(**options).run(_draw, calls, "markets").values())
+        calls = {f"{given}-{k}": (self, rows, k) for k in range(self.simulation.draws)}
+        replies = list(Execution(**options).run(_simulated, calls, "markets").values())
         for failed in (reply for reply in replies if "result" not in reply):
             raise errors.SolverError(f"a simulated market: {ending(failed)}")
         results = [reply["result"] for reply in replies]
         found = {name: pd.DataFrame(table) for name, table in results[0]["tables"].items()}
-        found["draws"] = pd.DataFrame([{"draw": k, **results[k]["row"]} for k in draws])
+        found["draws"] = pd.DataFrame([result["row"] for result in results])
         return Runs("online", _KEYS, found, results[0]["facts"])
 
-    def simulated(self, rows: release.MarketRows, draw: int) -> Runs:
-        """Simulate one market; each draw has its branch of the seed."""
-        policy, learner, branch = self.policy(), self.classifier(), [draw] if draw else []
-        streams = [self.run.stream(purpose, *branch) for purpose in range(4)]
-        arrival, cost, answer = map(np.random.default_rng, streams[:3])
-        owners, arrivals = len(rows.ids), self.simulation.arrivals
-        number = min(owners, policy.expected_sellers) if arrivals is None else arrivals
-        order = arrival.permutation(owners)[:number]
-        reports = self.prior.sample(number, cost) if rows.reports is None else rows.reports[order]
-        quoted = min(number, policy.expected_sellers)
-        accepts = answer.random(quoted) < self.simulation.acceptance
-        with (
-            tempfile.TemporaryDirectory(prefix="online-market-") as folder,
-            OnlineMarket.create(folder, policy) as market,
-        ):
-            for place in range(quoted):
-                owner = rows.ids[order[place]]
-                if market.quote(owner, float(reports[place])).epsilon > 0:
-                    (market.accept if accepts[place] else market.decline)(owner)
-            released = market.close(
-                partial(release.release_model, learner, rows, seed=streams[3]),
-                guarantee=partial(release.model_guarantee, learner),
-            )
-            return self.result(market, released, turned_away=number - quoted, simulated=True)
-
-    def result(
-        self, market: OnlineMarket, released: str, *, turned_away: int = 0, simulated: bool = False
-    ) -> Runs:
-        """Return the tables and facts of a closed market."""
+    def result(self, market: OnlineMarket, released: str, turned_away: int | None = None) -> Runs:
+        """Return the tables and facts of a closed market; ``turned_away`` is for simulations."""
         model, start, counts = json.loads(released), market.policy.start, market.counts()
+        simulated, guarantees = turned_away is not None, model["guarantees"]
         offers: Any = market.offers()[_OFFERS]
-        trained = offers.id.isin(list(model["guarantees"]))
-        used, reports = offers.epsilon.where(trained, 0.0), offers.sensitivity
-        costs = self.prior.ironed_virtual_cost(reports.to_numpy())
-        offers.insert(3, "virtual_cost", costs)
+        reports = offers.sensitivity.to_numpy(float)
+        offers.insert(3, "virtual_cost", self.prior.ironed_virtual_cost(reports))
         offers.insert(6, "surplus", offers.payment - reports * offers.epsilon)
+        used = offers.epsilon.where(offers.id.isin(list(guarantees)), 0.0)
         offers["weight"] = used / used.sum()
-        offers["guarantee"] = offers.id.map(model["guarantees"]).fillna(0.0)
+        offers["guarantee"] = offers.id.map(guarantees).fillna(0.0)
         sold = offers[["epsilon", "payment"]].where(offers.status == "accepted", 0.0)
         epsilon, paid = sold.to_numpy().T
-        outcome = OnlineOutcome(reports.to_numpy(float), epsilon, paid, turned_away, start.buyer)
+        outcome = OnlineOutcome(reports, epsilon, paid, turned_away or 0, start.buyer)
         caveats = [*_CAVEATS, *([_LEARNT] if self.plan.learn else [])]
         if simulated:
-            given = isinstance(self.data, OwnSellers) and self.data.report is not None
-            origin = "those of the file" if given else "drawn from the prior"
+            origin = "drawn from the prior"
+            if getattr(self.data, "report", None) is not None:
+                origin = "those of the file"
             caveats.insert(0, f"A simulation: reports are {origin}, arrivals and answers drawn.")
         facts = {
             "planned": planned(start),
@@ -270,7 +210,7 @@ class OnlineFile(tables.ProblemFile):
                 "largest_epsilon": float(epsilon.max()),
                 "largest_weight": float(outcome.weights.max()),
             },
-            "counts": {name: counts[name] for name in _COUNTS} | {"turned away": turned_away},
+            "counts": {name: counts[name] for name in _COUNTS} | {"turned away": turned_away or 0},
             "model": model,
             "simulated": simulated,
             "seed": self.run.seed if simulated else None,
@@ -280,14 +220,35 @@ class OnlineFile(tables.ProblemFile):
         return Runs("online", {name: _KEYS[name] for name in found}, found, facts)
 
 
-def _draw(
+def _simulated(
     problem: OnlineFile, rows: release.MarketRows, draw: int, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Simulate one market; return its totals, tables and facts as plain values."""
+    """Simulate one market; return a row of totals and, of the first draw, tables and facts."""
     ready(1.0)
-    runs = problem.simulated(rows, draw)
+    policy, learner, table = problem.policy(), problem.classifier(), problem.simulation
+    branch = [draw] if draw else []
+    streams = [problem.run.stream(purpose, *branch) for purpose in range(4)]
+    arrival, cost, answer = map(np.random.default_rng, streams[:3])
+    owners, expected = len(rows.ids), policy.expected_sellers
+    number = min(owners, expected) if table.arrivals is None else table.arrivals
+    order, quoted = arrival.permutation(owners)[:number], min(number, expected)
+    reports = problem.prior.sample(number, cost) if rows.reports is None else rows.reports[order]
+    accepts = answer.random(quoted) < table.acceptance
+    with (
+        tempfile.TemporaryDirectory(prefix="online-market-") as folder,
+        OnlineMarket.create(folder, policy) as market,
+    ):
+        for place in range(quoted):
+            owner = rows.ids[order[place]]
+            if market.quote(owner, float(reports[place])).epsilon > 0:
+                (market.accept if accepts[place] else market.decline)(owner)
+        released = market.close(
+            partial(release.release_model, learner, rows, seed=streams[3]),
+            guarantee=partial(release.model_guarantee, learner),
+        )
+        runs = problem.result(market, released, number - quoted)
     tested = runs.facts["model"]["test"] or {}
-    row = {"planned_eta": runs.facts["planned"]["eta"], **runs.facts["realised"]}
+    row = {"draw": draw, "planned_eta": runs.facts["planned"]["eta"], **runs.facts["realised"]}
     row |= {name: tested.get(name, np.nan) for name in ("error", "error_of_one_class")}
     stored = {} if draw else {name: table.to_dict("list") for name, table in runs.tables.items()}
     return {"row": row, "tables": stored, "facts": {} if draw else dict(runs.facts)}
@@ -361,23 +322,8 @@ def close_market(
 ) -> Runs:
     """Train once, on the sold rows, and close the market for good; a closed market is unchanged.
 
-    Parameters
-    ----------
-    market : OnlineMarket
-        Opened by :func:`open_market`.
-    lapse : bool
-        Whether offers that are still unanswered count as declined.
-    leave_out : sequence of str
-        Sellers who accepted but whose rows are missing. They are paid, and their rows are not used.
-    regularization : float, optional
-        Lambda instead of the value in the problem, chosen independently of the rows.
-
-    Raises
-    ------
-    OfferError, ParameterError, DataError, BudgetExceededError
-        If the market cannot be closed with a model; no row was read.
-    MarketClosedError
-        If the market was closed without a model.
+    ``lapse`` counts offers without an answer as declined. The rows of ``leave_out`` are missing;
+    these sellers are paid. ``regularization``, chosen without the rows, replaces the file's value.
     """
     problem, released = problem_of(market), market.released
     if released == release.WITHOUT_MODEL:

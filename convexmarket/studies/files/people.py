@@ -1,15 +1,13 @@
 """Rows for a learner: data sets of the package, rows of the problem file, or a user's table.
 
-Only the columns of a table that the problem file names are read. Messages never show the text
-of a cell unless the user asks for it.
+Messages never show the text of a cell of a table unless the user asks for it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,11 +16,11 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from convexmarket.checks import is_number
 from convexmarket.data import datasets, lists
-from convexmarket.data.columns import refuse_reports
-from convexmarket.data.csv_rows import numbers_in, read_texts
+from convexmarket.data.columns import feature_columns
+from convexmarket.data.csv_rows import numbers_in
 from convexmarket.data.datasets import MarketData, RegressionData
-from convexmarket.data.features import WRONG_NUMBER, Missing, PublicFeatures
-from convexmarket.data.tables import read_parquet
+from convexmarket.data.features import Missing, PublicFeatures
+from convexmarket.data.tables import read_rows
 from convexmarket.errors import DataError
 from convexmarket.studies.files import file_tables as tables
 
@@ -40,6 +38,14 @@ Norm = Annotated[float, Field(gt=0, description="Public bound on the norm of a r
 _Sold = Annotated[float, Field(gt=0, lt=1, description="Share of the rows that is sold.")]
 
 
+class Loaded(NamedTuple):
+    """Rows for a learner; for a user's table also the ids and the reports of the sellers."""
+
+    rows: Any
+    ids: list[str] | None = None
+    reports: Floats | None = None
+
+
 class _Drawn(tables.Table):
     """A data set of the package; each training row belongs to a seller."""
 
@@ -49,11 +55,9 @@ class _Drawn(tables.Table):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the split, or of the rows that are drawn."""
 
-    def rows(self) -> MarketData | RegressionData:
-        """Return the rows: training rows, which are sold, and public rows."""
-        load: Any = getattr(datasets, self.source)
-        rows: MarketData | RegressionData = load(**self._arguments(), random_state=self.seed)
-        return rows
+    def load(self, _problem: Any) -> Loaded:
+        """Return training rows, which are sold, and public rows."""
+        return Loaded(getattr(datasets, self.source)(**self._arguments(), random_state=self.seed))
 
     def _arguments(self) -> dict[str, Any]:
         return self.model_dump(exclude={"source", "seed"})
@@ -99,67 +103,56 @@ class InlineData(tables.Table):
     """Rows in the problem file; the sellers' rows are also the validation and test sets."""
 
     is_classification: ClassVar[bool] = True
+    data_norm: ClassVar[float] = 1.0
 
     source: Literal["inline"]
     features: tables.Many[tables.Many[float]]
     """One row per seller."""
     labels: tables.Many[Literal[-1, 1]]
     """One label per seller."""
-    data_norm: Norm = 1.0
 
     @model_validator(mode="after")
     def _rows_have_one_shape(self) -> Self:
-        lengths = {len(row) for row in self.features}
+        lengths = sorted({len(row) for row in self.features})
         if len(lengths) > 1 or len(self.features) != len(self.labels):
-            raise ValueError(
-                f"there are {len(self.features)} rows of features with {sorted(lengths)} entries, "
-                f"and {len(self.labels)} labels; give rows of one length, and a label for each"
-            )
+            sizes = f"{len(self.features)} rows of {lengths} features and {len(self.labels)} labels"
+            raise ValueError(f"{sizes}; give rows of one length, and a label for each")
         return self
 
-    def rows(self) -> MarketData:
+    def load(self, _problem: Any) -> Loaded:
         """Return the rows as training, validation and test sets."""
         rows = np.array(self.features), np.array(self.labels, dtype=float)
         names = tuple(f"x{column}" for column in range(rows[0].shape[1]))
         text = "Rows of the problem file, which are also the validation and test sets."
-        return MarketData(*rows * 3, names, self.data_norm, text)
-
-
-#: A data set of :mod:`convexmarket.data.datasets`, or rows of the problem file.
-GivenData: TypeAlias = Wdbc | Synthetic | Medical | InlineData
-
-# ------------------------------------------------------------------------------ a user's table
+        return Loaded(MarketData(*rows * 3, names, self.data_norm, text))
 
 
 def _classes(value: Any) -> tuple[Any, ...]:
-    pair = value if isinstance(value, list) and len(value) == 2 else [0, 0]
+    pair = tuple(value) if isinstance(value, list) else ()
     alike = all(isinstance(label, str) for label in pair) or all(map(is_number, pair))
-    if alike and pair[0] != pair[1]:
-        return tuple(pair)
-    raise ValueError(f"{value!r} is not [negative, positive], two different texts or numbers")
+    if not (alike and len(pair) == 2 and pair[0] != pair[1]):
+        raise ValueError(f"{value!r} is not [negative, positive], two different texts or numbers")
+    return pair
 
 
-def _public_column(value: Any) -> tuple[float, float] | list[str]:
+def _public_column(value: Any) -> Any:
     """Return the range of a number as a tuple, or the categories of a word as a list."""
-    if isinstance(value, list) and len(value) == 2 and all(map(is_number, value)):
-        if -math.inf < value[0] < value[1] < math.inf:
-            return float(value[0]), float(value[1])
-    elif isinstance(value, list) and all(isinstance(word, str | bool) for word in value):
-        words = [str(word).strip() for word in value]
-        if len(set(words)) == len(words) > 0:
-            return words
-    raise ValueError(
-        f"{value!r} is not a public fact of a column; give the range of a number, [low, high] "
-        'with low < high, or the categories of a word, ["no", "yes"], each once'
-    )
+    if isinstance(value, list):
+        words = [str(word).strip() if isinstance(word, str | bool) else word for word in value]
+        value = tuple(value) if any(map(is_number, value)) else words
+    PublicFeatures({"this column": value}).fit()
+    return value
 
 
 _LIST = WithJsonSchema({"type": "array", "minItems": 1, "maxItems": tables.MOST_ENTRIES})
 _PublicColumn = Annotated[Any, PlainValidator(_public_column), _LIST]
+Classes: TypeAlias = Annotated[Any, PlainValidator(_classes), _LIST]
 
 
 class OwnData(tables.Table):
     """Sellers in a CSV or Parquet file, each with a row."""
+
+    data_norm: ClassVar[float] = 1.0
 
     source: Literal["csv", "parquet"]
     file: tables.FileName
@@ -170,38 +163,22 @@ class OwnData(tables.Table):
     """Column of prices asked per unit of epsilon; by default reports are drawn from the prior."""
     label: tables.Column
     """Column of the labels."""
-    classes: Annotated[Any, PlainValidator(_classes), _LIST] = None
+    classes: Classes = None
     """The two labels of a classification, [negative, positive]: public."""
     features: Annotated[dict[tables.Column, _PublicColumn], Field(min_length=1, max_length=1_000)]
     """The range of each column of numbers, [low, high], or its categories, in which "other" stands
-    for all undeclared values. Other columns are not read."""
+    for all undeclared values. Other columns are not used."""
     missing: Missing = "error"
     """Meaning of an empty cell: "error", "middle" of the range, or "indicator", a feature."""
-    intercept: bool = True
-    """Whether a constant is added to the features."""
-    data_norm: Norm = 1.0
-    public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field(
-        default_factory=dict
-    )
+    public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field({})
     """Public rows, which are not sold: "validation" rows to choose the parameters of a classifier,
     "test" rows to measure its error. The value is a share of the file, drawn by the run's seed, or
     a file."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        named = [self.id, self.report, self.label, *self.features]
-        for column in named[:3]:
-            if column is not None and named.count(column) > 1:
-                raise ValueError(
-                    f"the column {column!r} is named twice among id, report, label and features"
-                )
-        refuse_reports(list(self.features), report=self.report)
+    def _only_features(self) -> Self:
+        feature_columns([], self.label, list(self.features), report=self.report)
         return self
-
-    @property
-    def public_shares(self) -> dict[str, float]:
-        """Public shares of the file, by purpose."""
-        return {part: share for part, share in self.public.items() if not isinstance(share, str)}
 
     @property
     def is_classification(self) -> bool:
@@ -212,47 +189,43 @@ class OwnData(tables.Table):
     def public_features(self) -> PublicFeatures:
         """Transformer from the table to rows; it depends only on declared facts."""
         norm = self.data_norm if self.is_classification else None
-        options: Any = {"missing": self.missing, "intercept": self.intercept, "data_norm": norm}
-        return PublicFeatures(self.features, **options)
+        return PublicFeatures(self.features, missing=self.missing, data_norm=norm)
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Names of the features and a description, as in data sets."""
-        names = self.public_features.get_feature_names_out()
+    def load(self, problem: Any) -> Loaded:
+        """Read all rows, in a ball or, for a regression, in the unit box."""
+        parts, features = read_people(problem), self.public_features
         text = f"Rows of {self.file}, with the ranges and categories of the problem file."
-        return {"feature_names": tuple(map(str, names)), "description": text}
-
-    def rows_of(self, table: pd.DataFrame) -> tuple[Floats, Floats]:
-        """Return rows in a ball with labels -1 and 1, or in the unit box with the given labels."""
-        labels, features = table[self.label], self.public_features
+        names = tuple(map(str, features.get_feature_names_out()))
+        facts: Any = {"feature_names": names, "description": text}
+        sold, arrays = parts[SOLD], list[Any]()
+        public = [parts.get(part, sold[:0]) for part in ("validation", "test")]
         if self.classes is None:
-            return features.transform_to_box(table), labels.to_numpy(np.float64)
-        return features.transform(table), np.where(labels == self.classes[1], 1.0, -1.0)
+            for table in (sold, public[1]):
+                arrays += features.transform_to_box(table), table[self.label].to_numpy(np.float64)
+            rows: Any = RegressionData(*arrays, **facts)
+        else:
+            for table in (sold, *public):
+                is_positive = table[self.label] == self.classes[1]
+                arrays += features.transform(table), np.where(is_positive, 1.0, -1.0)
+            rows = MarketData(*arrays, **facts | {"data_norm": self.data_norm})
+        reports = None if self.report is None else sold[self.report].to_numpy()
+        return Loaded(rows, sold.index.tolist(), reports)
 
-    def rows(self, parts: Parts) -> MarketData | RegressionData:
-        """Return all rows as a data set."""
-        purposes = ("validation", "test") if self.is_classification else ("test",)
-        arrays: Any = [each for part in (SOLD, *purposes) for each in self.rows_of(parts[part])]
-        if self.is_classification:
-            return MarketData(*arrays, **(self.facts | {"data_norm": self.data_norm}))
-        return RegressionData(*arrays, **self.facts)
 
-
-# ----------------------------------------------------------------------- reading a user's table
+#: Sources of rows: data sets of :mod:`convexmarket.data.datasets`, the problem file, or a table.
+Data: TypeAlias = Wdbc | Synthetic | Medical | InlineData | OwnData
 
 
 def read_people(
     problem: Any, group: str | None = None, na_values: Sequence[str] = (), show_cells: bool = False
 ) -> Parts:
-    """Read the sellers and the public rows of a problem with a prior and :class:`OwnData`.
-
-    ``group`` is the column of the sellers' groups; errors name lines.
-    """
-    data: OwnData = problem.data
+    """Read the sellers, with the groups in the column ``group``, and the public rows."""
+    data, path = problem.data, problem.place(problem.data.file)
     roles = {data.id: "id", data.report: "sensitivity", group: "group"}
     sellers = _read(problem, data.file, roles, na_values, show_cells)
-    path, seed = problem.place(data.file), problem.run.seed
-    return drawn(sellers, data.public_shares, seed, path) | read_public(problem, na_values)
+    shares = {part: share for part, share in data.public.items() if not isinstance(share, str)}
+    parts = drawn(sellers, shares, problem.run.seed, path)
+    return parts | read_public(problem, na_values)
 
 
 def read_public(problem: Any, na_values: Sequence[str] = ()) -> Parts:
@@ -282,65 +255,52 @@ def read_cells(
 ) -> tuple[pd.DataFrame, str]:
     """Read the label, the features and ``more`` columns of a file as text without outer blanks.
 
-    Missing cells are empty. Also return the prefix of a place in messages: "rows.csv: line".
+    Also return the prefix of a place in messages, such as "rows.csv: line".
     """
     data, path = problem.data, problem.place(name)
-    wanted = [*more, data.label, *data.features]
-
-    def choose(columns: list[str]) -> list[str]:
-        for column in wanted:
-            if column not in columns:
-                raise DataError(
-                    f"{path}: no column is called {column!r}; {lists.columns_listed(columns)}. "
-                    "Name one of them in [data]"
-                )
-        return list(dict.fromkeys(wanted))
-
-    if data.source == "parquet":
-        frame, unit = read_parquet(path, choose), "row"
-        frame = frame.convert_dtypes().astype("str").fillna("")
-    else:
-        frame, unit = read_texts(path, choose, na_values), "line"
-    if frame.empty:
+    wanted = list(dict.fromkeys([*more, data.label, *data.features]))
+    rows, lines, place = read_rows(path, na_values, wanted)
+    rows = rows if rows.index.name is None else rows.reset_index()
+    if absent := [column for column in wanted if column not in rows]:
+        listed = lists.columns_listed(rows.columns)
+        raise DataError(
+            f"{path}: no column is called {absent[0]!r}; {listed}. Name one of them in [data]"
+        )
+    if rows.empty:
         raise DataError(f"{path}: the file has no rows; give one row per seller")
-    return frame.apply(lambda cells: cells.str.strip()), f"{path}: {unit}"
+    cells = rows[wanted].convert_dtypes().astype("str").fillna("").set_axis(lines)
+    return cells.apply(lambda column: column.str.strip()), place
 
 
 def _read(
     problem: Any,
     name: str,
-    roles: dict[str | None, str],
+    roles: dict[Any, str],
     na_values: Sequence[str],
     show_cells: bool = False,
 ) -> pd.DataFrame:
-    """Read and check rows: reports, groups, and features and label in the form of the learner.
-
-    The index holds the ids of sellers, which are line numbers in a file without ids.
-    """
+    """Read and check rows, indexed by the ids of the sellers or by lines."""
     data: OwnData = problem.data
-    roles = {column: role for column, role in roles.items() if column is not None}
-    cells, place = read_cells(problem, name, [str(column) for column in roles], na_values)
-    unit = place.rpartition(" ")[2]
-    ids, columns = [f"{unit}-{line}" for line in cells.index], {}
-    if roles:
-        listed = cells[list(roles)].rename(columns=roles)
+    named = {column: role for column, role in roles.items() if column is not None}
+    cells, place = read_cells(problem, name, list(named), na_values)
+    table = cells[list(data.features)].replace("", None)
+    ids = [f"{place.rpartition(' ')[2]}-{line}" for line in cells.index]
+    if named:
+        listed = cells[list(named)].rename(columns=named)
         options: Any = {"show_cells": show_cells, "is_csv": True}
         listed = lists.checked_list(listed, problem.prior, place, data.id, **options)
-        columns = {column: listed[role] for column, role in roles.items()}
         ids = listed["id"].tolist() if "id" in listed else ids
+        table = table.assign(**{column: listed[role] for column, role in named.items()})
     for column, declared in data.features.items():
-        columns[column] = texts = cells[column].where(cells[column] != "", None)
+        if set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
+            table[column] = table[column].str.capitalize()
+    data.public_features.transform(table.rename_axis(index=place))  # a check of all cells
+    for column, declared in data.features.items():
         if isinstance(declared, tuple):
-            numbers = numbers_in(texts.dropna())
-            what = f"the cell of the column {column!r}"
-            lists.refuse(place, ~np.isfinite(numbers), WRONG_NUMBER, what)
-            columns[column] = numbers.reindex(texts.index)
-        elif set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
-            columns[column] = texts.str.capitalize()
-    data.public_features.transform(pd.DataFrame(columns).rename_axis(index=place))  # a check
+            table[column] = numbers_in(table[column].dropna()).reindex(table.index)
     target_range = getattr(problem.learner, "options", {}).get("target_range")
-    columns[data.label] = _labels(cells[data.label], data.classes, target_range, place)
-    return pd.DataFrame(columns).set_axis(pd.Index(ids, dtype=object))
+    table[data.label] = _labels(cells[data.label], data.classes, target_range, place)
+    return table.set_axis(pd.Index(ids, dtype=object))
 
 
 def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) -> Any:
@@ -348,9 +308,9 @@ def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) 
     what = f"the cell of the column {texts.name!r}"
     if classes is None:
         numbers = numbers_in(texts)
+        low, high = target_range or (-np.inf, np.inf)
         why = "is not a finite number; leave rows without a label out"
         lists.refuse(place, ~np.isfinite(numbers), why, what)
-        low, high = target_range or (-np.inf, np.inf)
         why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider one"
         lists.refuse(place, ~numbers.between(low, high), why, what)
         return numbers

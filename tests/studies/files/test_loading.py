@@ -30,11 +30,8 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
         ("objective.cap=0.5", "objective.cap must be greater than or equal to 1, got 0.5"),
         ("objective.gama=[1]", "objective: 'gama' is not a known key; did you mean 'gamma'?"),
         ("data.labels=[1, 2]", "data.labels[1] must be -1 or 1, got 2"),
-        ("data.labels=[1]", "data: there are 2 rows of features with [1] entries, and 1 labels"),
-        (
-            "data.features=[[1.0], [1.0, 2.0]]",
-            "data: there are 2 rows of features with [1, 2] entries",
-        ),
+        ("data.labels=[1]", "data: 2 rows of [1] features and 1 labels; give rows of one length"),
+        ("data.features=[[1.0], [1.0, 2.0]]", "data: 2 rows of [1, 2] features and 2 labels"),
         ('data.source="wbdc"', "data.source is 'wbdc'; did you mean 'wdbc'?"),
         ('data={source="synthetic", n_sellers=9}', "data.n_features is missing"),
         ('prior.family="unifrm"', "prior: prior family 'unifrm' is unknown"),
@@ -46,7 +43,6 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
             'learner.accounting="shrp"',
             "learner: accounting must be one of 'sharp', 'general', 'paper', got 'shrp'",
         ),
-        ("naive.eta_range=[2, 1]", "naive.eta_range: the range is empty"),
         ('kind="markt"', "kind is 'markt'; did you mean 'market'?"),
     ],
 )
@@ -144,10 +140,13 @@ def refusal_of_a_table(*overrides):
 
 @for_each(
     [
-        ("data.features.age=[18]", "data.features.age: [18] is not a public fact of a column"),
-        ("data.features.age=[18, inf]", "[18, inf] is not a public fact of a column"),
-        ('data.features.smoker=["no", "no "]', "data.features.smoker: ['no', 'no ']"),
-        ("data.features.ask=[0, 1]", "data: the column 'ask' is named twice among id, report"),
+        ("data.features.age=[18]", "data.features.age: columns['this column'] is (18,); a range"),
+        (
+            "data.features.age=[18, inf]",
+            "data.features.age: columns['this column'] is (18, inf); a range",
+        ),
+        ('data.features.smoker=["no", "no "]', "is ['no', 'no']; list each category once"),
+        ("data.features.ask=[0, 1]", "data: the feature 'ask' is the sellers' report"),
         ('data.classes=["no", 1]', "data.classes: ['no', 1] is not [negative, positive]"),
         ('data.missing="guess"', "data.missing is 'guess'; known are 'error', 'middle'"),
         ("data.public={test=0.2}", "public = { validation = 0.2, test = 0.2 }"),

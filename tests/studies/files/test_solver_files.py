@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import ParameterError, ProblemFileError
+from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files import parse_file
 from convexmarket.studies.files.loading import subproblems_of
 
@@ -76,22 +76,7 @@ def test_errors_name_key_value_and_remedy(setting, words):
     assert words in refusal(setting)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (["study.settings=['sloppy']"], "settings names 'sloppy'"),
-        (
-            ["study.settings=['reference']", "settings.reference.tolerance=0.1"],
-            "is a reserved name",
-        ),
-    ],
-)
-def test_settings_are_those_of_compare_solvers(settings, words):
-    with pytest.raises(ParameterError, match=words):
-        parse_file(SOLVERS, settings).perform(subproblems_of, progress=False)
-
-
-@pytest.mark.parametrize("table", ["", "study.", "run.", "limits.", "settings."])
+@pytest.mark.parametrize("table", ["", "study.", "run.", "limits."])
 @pytest.mark.parametrize("key", ["plugin", "plugins"])
 def test_problem_files_cannot_name_plugins(tmp_path, monkeypatch, table, key):
     (tmp_path / "evil_plugin.py").write_text("raise SystemExit('was imported')\n")
@@ -100,17 +85,3 @@ def test_problem_files_cannot_name_plugins(tmp_path, monkeypatch, table, key):
         assert key in refusal(f"{table}{key}={value}")
     refusal('study.solvers=["evil_plugin:Solver"]')
     assert "evil_plugin" not in sys.modules
-
-
-@pytest.mark.parametrize(
-    "option",
-    ['write_data_filename="x"', "log_file=1", 'write_mps="x"', 'solution_file="x"', 'save_path=""',
-     'any="a/b"', 'any="x.csv"'],
-)  # fmt: skip
-def test_solver_options_cannot_name_files(option):
-    key, _, value = option.partition("=")
-    setting = f"settings.mine={{tolerance=0.1, options={{SCS={{{key}={value}}}}}}}"
-    assert "settings.mine.options.SCS" in refusal(setting)
-    fine = 'settings.mine={tolerance=0.1, options={HIGHS={solver="ipm", time_limit=3}}}'
-    options = parse_file(SOLVERS, [fine]).settings["mine"].options
-    assert options["HIGHS"]["solver"] == "ipm"
