@@ -16,7 +16,8 @@ DOCS = ROOT / "docs"
 def test_the_gain_of_the_sharp_accounting_equals_the_number_on_the_page():
     text = " ".join((DOCS / "howto/audits.md").read_text().split())
     written = re.search(
-        r"For 500 rows .*? The ratio is (.*?) for `regularization=1`, (.*?) for 0.1, and (.*?) for 0.01 ",
+        r"For 500 rows .*? The ratio is (.*?) for `regularization=1`, (.*?) for 0.1, and (.*?) for "
+        r"0.01 ",
         text,
     ).groups()
     weights = np.full(500, 1 / 500)
