@@ -99,8 +99,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         Public standard deviation of the labels' noise on the unit scale, and the probability that
         the bound of :meth:`risk` fails, for ``weighting="bound"``.
     delta : float, default 0.0
-        Probability with which a row's privacy loss can exceed its epsilon. With a positive value,
-        ``"statistics"`` adds Gaussian noise, which increases with the number of features.
+        Probability with which a row's privacy loss can exceed its epsilon. A positive value
+        is for ``"statistics"`` with an intercept; Gaussian noise then increases with the features.
     feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
         Public lowest and highest values of the features (numbers or arrays) and of the labels.
         ``None`` computes the values from the rows, with a
