@@ -208,7 +208,7 @@ class ObjectivePerturbation(Perturbation):
         }
 
     def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:
-        """Compute an approximate minimiser, and a bound of at most ``tol`` on its gradient norm."""
+        """Compute an approximate minimiser, and a proven bound, up to ``tol``, on its gradient."""
         coef = minimise(objective, self.tol / 2.0)
         computed, rounding = objective.gradient_norm(coef)
         bound = computed + rounding + slack

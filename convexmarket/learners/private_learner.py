@@ -211,7 +211,7 @@ class PrivateLearner(BaseEstimator):
         return values
 
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
-        """Compute the guarantee of a fit from public quantities, before the fit.
+        """Compute the guarantee of a fit from public quantities only, before the fit.
 
         A regularization of "auto" depends on ``n_features``, by default 1. Errors are as in
         :meth:`fit`. A domain that is not public raises a ParameterError.

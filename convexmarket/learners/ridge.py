@@ -107,8 +107,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         :class:`~convexmarket.errors.PrivacyLeakWarning`. Predictions are clipped to the range of
         the labels.
     rounding : "auto", float or None, default "auto"
-        For ``"output"``, the largest step to which the model is rounded on the unit scale before
-        exact discrete noise is added. ``"auto"`` increases the noise by less than a hundredth, and
+        For ``"output"``, a bound on the step, a power of two, to which the model is rounded on the
+        unit scale. Exact discrete noise is then added. ``"auto"`` increases the noise by less than a hundredth, and
         drops rows of less than a millionth of the mean weight. If the error of the solve has no
         bound, ``"auto"`` means ``None``, which adds floating-point noise as in the paper. The last
         digits of this noise can reveal rows, so a :class:`~convexmarket.errors.PrivacyLeakWarning`
