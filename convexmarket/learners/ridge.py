@@ -108,11 +108,11 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         the labels.
     rounding : "auto", float or None, default "auto"
         For ``"output"``, a bound on the step, a power of two, to which the model is rounded on the
-        unit scale. Exact discrete noise is then added. ``"auto"`` increases the noise by less than a hundredth, and
-        drops rows of less than a millionth of the mean weight. If the error of the solve has no
-        bound, ``"auto"`` means ``None``, which adds floating-point noise as in the paper. The last
-        digits of this noise can reveal rows, so a :class:`~convexmarket.errors.PrivacyLeakWarning`
-        is issued except in simulations.
+        unit scale before exact discrete noise is added. ``"auto"`` increases the noise by less than
+        a hundredth, and drops rows of less than a millionth of the mean weight. If the error of the
+        solve has no bound, ``"auto"`` means ``None``, which adds floating-point noise as in the
+        paper. Its last digits can reveal rows, so a
+        :class:`~convexmarket.errors.PrivacyLeakWarning` is issued except in simulations.
     features, epsilon, random_state : default None
         See :class:`PrivateLogisticRegression`. Tables are mapped to the unit box.
 
