@@ -179,7 +179,7 @@ def finite_entries(
 
 
 def moderate(values: NDArray[Any]) -> NDArray[Any]:
-    """Clip numbers to ``1e150`` in absolute value, and set smaller numbers than ``1e-150`` to 0.
+    """Clip absolute values to at most ``1e150``, and set entries below ``1e-150`` in size to 0.
 
     Private rows are changed instead of refused, because a refusal would reveal the row.
     """

@@ -399,8 +399,8 @@ def buy(
     target : str
         The column of labels.
     learner : Learner, optional
-        Learner to fit, such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. Without
-        ``features``, it receives all columns except label and sale columns. The default is
+        Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``; a copy is fitted.
+        Without ``features``, it receives all columns except label and sale columns. The default is
         :class:`PersonalizedRidge` or, with ``classes``, :class:`PrivateLogisticRegression`.
     features, classes, target_range : optional
         Public parameters of the default learner. If neither classes nor target_range is given, they

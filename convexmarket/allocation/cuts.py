@@ -93,7 +93,7 @@ class KeptSpreadCut:
         return _proven(self._concave(eta) + noise - _ROUNDING * abs(noise))
 
     def minimum(self, low: float, high: float) -> tuple[float, float]:
-        """Return (eta, value) of the least value of the cut for low <= eta <= high."""
+        """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
         if low == high:
             return low, self(low)
         eta, value = KeptSpreadCut.interval_bound(self, self, low, high)
@@ -110,7 +110,7 @@ class KeptSpreadCut:
         return replace(self, **mixed, tail=None)
 
     def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
-        """Return (eta, value) of the least bound between low, with this cut, and high, with other.
+        """Return (eta, value) of a lower bound from low, with this cut, to high, with the other.
 
         The multipliers are interpolated linearly in eta. The costs are then quadratic in eta, and
         below their chord by at most ``(high - low)/4`` times the increase of the slopes. The

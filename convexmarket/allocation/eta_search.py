@@ -69,7 +69,7 @@ _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
     """Choose the first eta of a search; a given start is clipped to a range around this eta.
 
-    Noise and linear payments balance at this eta for equal weights. The default is the natural eta.
+    Noise and linear payments balance there at equal weights; without them, it is the natural eta.
     """
     price = form.total_gamma * float(form.virtual_costs[form.active].mean())
     balanced = price > 0 and form.sigma > 0

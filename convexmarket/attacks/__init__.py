@@ -59,7 +59,7 @@ def audit_privacy(
     epsilon : array_like of shape (n_rows,) or float, optional
         The epsilons that are passed to ``fit`` of a learner.
     view, points : callable, array_like, optional
-        For statistical audits, a function from a release to numbers, or points at which to predict.
+        For statistical audits, a function from a release to its published numbers, or points.
     guarantee : Guarantee, optional
         Claimed guarantee of a release without the attribute ``guarantee``.
     replacements : pair of array_like, optional
@@ -68,7 +68,7 @@ def audit_privacy(
         Positions of the audited rows, or their number. By default, 5 used rows with small to large
         guarantees are audited by formula, and the row with the largest guarantee statistically.
     draws : int, default 200
-        Number of releases on each data set, which can prove an epsilon of about ``log(draws/10)``.
+        Number of releases on each data set, which prove at most an epsilon near ``log(draws/10)``.
     confidence : float, default 0.999
         Probability with which each check and each statistical bound is correct.
     random_state : None, int, SeedSequence or Generator, default None

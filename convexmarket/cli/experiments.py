@@ -43,7 +43,7 @@ def run(
 
 def compare_command(
     problems: Annotated[list[str], typer.Argument(help="Problem files, or classes such as ridge.")],
-    solvers: Annotated[Any, ui.list_of(str, "CVXPY names, or exact for own methods.")] = "",
+    solvers: Annotated[Any, ui.list_of(str, "CVXPY names; exact is this package.")] = "",
     formulations: Annotated[Any, ui.list_of(str, "Such as primal,dual,projection.")] = "",
     classes: Annotated[Any, ui.list_of(str, "Such as allocation,ridge; all by default.")] = "",
     sizes: Annotated[Any, ui.list_of(int, "Numbers of sellers, rows or points.")] = "100,1000",

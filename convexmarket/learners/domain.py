@@ -375,7 +375,7 @@ class Granted:
     def weights(self) -> Floats:
         """Return the weights of the used rows, which are proportional to their epsilons.
 
-        If some epsilons are infinite, their rows share the weight equally.
+        If some epsilons are infinite, only their rows have weight, in equal shares.
         """
         positive = self.positive
         infinite = np.isinf(positive)

@@ -208,7 +208,7 @@ class ObjectivePerturbation(Perturbation):
         }
 
     def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:
-        """Compute an approximate minimiser, and a bound of at most ``tol`` on its gradient norm."""
+        """Compute an approximate minimiser, and a proven bound, up to ``tol``, on its gradient."""
         coef = minimise(objective, self.tol / 2.0)
         computed, rounding = objective.gradient_norm(coef)
         bound = computed + rounding + slack
@@ -409,7 +409,7 @@ class PrivateLogisticRegression(_Classifier):
         reproduces Proposition II.2, where the cap k bounds the weights by k / n_sellers.
     calibration : {"total", "noise"}, default "total"
         With ``"total"``, ``epsilon_`` is at most the granted epsilon of each row. ``"noise"``
-        reproduces Algorithm 1, where ``epsilon_`` exceeds the granted epsilon.
+        reproduces Algorithm 1, where ``epsilon_`` can exceed the granted epsilon.
     tol : "auto" or float, default "auto"
         Largest norm of the gradient at which the solver stops, including rounding errors.
         ``"auto"`` depends on the number of rows.
@@ -434,7 +434,7 @@ class PrivateLogisticRegression(_Classifier):
     epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
         Epsilon of each row in nats, and the full guarantee with its assumptions.
     classes_, eta_, regularization_, data_norm_, tol_, solver_epsilon_
-        The label set, the rate eta of the noise, and the values of the parameters.
+        The label set, the eta that determined the noise, and the parameters that were used.
     rounding_, gradient_norm_ : float or None, float
         The lattice step of ``coef_`` (None without a second noise), and a proven bound on the norm
         of the gradient. With a second noise the bound is ``tol``, which is public.

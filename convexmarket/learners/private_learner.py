@@ -155,7 +155,7 @@ class PrivateLearner(BaseEstimator):
             If an argument is out of range, no noise satisfies the epsilons, the data are malformed
             or outside the public domain, or the release needs the rows in memory.
         BudgetExceededError
-            If the release exceeds a budget. In this case, no account is charged.
+            If the release exceeds a budget. In this case, no row is read or charged.
         SolverError
             If the solver does not reach its tolerance. In this case, no model is released.
         """
@@ -211,7 +211,7 @@ class PrivateLearner(BaseEstimator):
         return values
 
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
-        """Compute the guarantee of a fit from public quantities, before the fit.
+        """Compute the guarantee of a fit from public quantities only, before the fit.
 
         A regularization of "auto" depends on ``n_features``, by default 1. Errors are as in
         :meth:`fit`. A domain that is not public raises a ParameterError.

@@ -62,8 +62,8 @@ class PrivateSearch(BaseEstimator):
     validation : (X, y)
         Public rows and labels for the scores of candidates.
     charge, trials : {"trials", "sum"}, default "trials"; float, default 10.0
-        Method of charging, and mean number of trials. For two candidates, ``"sum"`` adds less noise
-        than ``"trials"``.
+        Method of charging, and mean number of trials. For two candidates, ``"sum"`` is better: both
+        are trained, with the same noise as in ``"trials"``.
     epsilon : default None
         Default ``epsilon`` of ``fit``.
 

@@ -99,20 +99,20 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         Public standard deviation of the labels' noise on the unit scale, and the probability that
         the bound of :meth:`risk` fails, for ``weighting="bound"``.
     delta : float, default 0.0
-        Probability with which a row's privacy loss can exceed its epsilon. With a positive value,
-        ``"statistics"`` adds Gaussian noise, which increases with the number of features.
+        Probability with which a row's privacy loss can exceed its epsilon. A positive value
+        is for ``"statistics"`` with an intercept; Gaussian noise then increases with the features.
     feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
         Public lowest and highest values of the features (numbers or arrays) and of the labels.
         ``None`` computes the values from the rows, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning`. Predictions are clipped to the range of
         the labels.
     rounding : "auto", float or None, default "auto"
-        For ``"output"``, the largest step to which the model is rounded on the unit scale before
-        exact discrete noise is added. ``"auto"`` increases the noise by less than a hundredth, and
-        drops rows of less than a millionth of the mean weight. If the error of the solve has no
-        bound, ``"auto"`` means ``None``, which adds floating-point noise as in the paper. The last
-        digits of this noise can reveal rows, so a :class:`~convexmarket.errors.PrivacyLeakWarning`
-        is issued except in simulations.
+        For ``"output"``, a bound on the step, a power of two, to which the model is rounded on the
+        unit scale before exact discrete noise is added. ``"auto"`` increases the noise by less than
+        a hundredth, and drops rows of less than a millionth of the mean weight. If the error of the
+        solve has no bound, ``"auto"`` means ``None``, which adds floating-point noise as in the
+        paper. Its last digits can reveal rows, so a
+        :class:`~convexmarket.errors.PrivacyLeakWarning` is issued except in simulations.
     features, epsilon, random_state : default None
         See :class:`PrivateLogisticRegression`. Tables are mapped to the unit box.
 

@@ -8,7 +8,7 @@ minimiser are available, with :math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md
 - ``"sharp"``: :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))`. A row has error
   p, and its two versions have the joint effect :math:`\tau(p) \le 1 + p` (:mod:`.sharp`).
 - ``"paper"``: :math:`a_i\eta + 2\log(1 + R^2 a_{\max}/\Lambda)`, :math:`a_{\max} = k/m`
-  (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R), the largest of the three.
+  (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R), larger than ``"sharp"``.
 - ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for convex, L-Lipschitz losses with
   second derivative at most c, and noise of scale :math:`2LR/\eta`.
 """
@@ -71,11 +71,11 @@ def objective_perturbation_guarantee(
 ) -> Floats:
     """Compute the guarantee of each row in nats, including the Jacobian, shape (n_rows,).
 
-    An infinite ``eta`` means no noise. Without "paper", rows of weight zero have no privacy loss.
-    With "paper", ``cap`` is k, and k / n_rows bounds the weights. The default bound is the largest
-    weight. ``solver_epsilon`` is the cost, for each used row, of a second noise that covers the
-    solver's error. Only "general" uses ``loss_curvature``, a bound on the second derivative of the
-    loss.
+    An infinite ``eta`` means no noise. Rows of weight zero have no privacy loss, but "paper" adds
+    its Delta to every row. In "paper", ``cap`` is k, and k / n_rows bounds the weights. The default
+    bound is the largest weight. ``solver_epsilon`` is the cost, for each used row, of a second
+    noise that covers the solver's error. Only "general" uses ``loss_curvature``, a bound on the
+    second derivative of the loss.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)

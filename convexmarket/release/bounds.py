@@ -60,7 +60,7 @@ class ErrorBounds:
     feature_bound : float, default 1.0
         Bound R_phi on the norm of features.
     failure_probability : float, default 0.05
-        Probability beta that the error exceeds a bound.
+        Largest probability beta that the error exceeds a bound.
     accounting : {"tight", "paper"}, default "tight"
 
     Raises
