@@ -427,7 +427,7 @@ def test_status_global_requires_the_gap():
         joint.market.sellers, edge * cm.terms.SquaredSpread() + cm.Noise() + cm.Payments()
     )
     on_edge = cm.JointMarket(market, X, [1, -1, -1], regularization=regularization * (1 + 1e-15))
-    with pytest.warns(LooseCertificateWarning, match="losing convexity"):
+    with pytest.warns(LooseCertificateWarning, match="barely convex"):
         result = cm.allocate_jointly(on_edge)
     assert result.status == "global for this eta"
     assert result.gap > 1e-8

@@ -146,7 +146,9 @@ def test_the_second_noise_has_the_claimed_law() -> None:
 
 def test_floating_point_noise_gives_a_warning_and_is_stated_first() -> None:
     X, y, weights = sample(2, 15, 3)
-    with pytest.warns(PrivacyLeakWarning, match="solver_epsilon=None adds noise in plain"):
+    with pytest.warns(
+        PrivacyLeakWarning, match="with solver_epsilon=None, noise is drawn in plain"
+    ):
         model = PrivateLogisticRegression(solver_epsilon=None).fit(X, y, epsilon=1.0 + weights)
     assert "plain floating point" in str(model.guarantee_).splitlines()[0]
     exact = PrivateLogisticRegression().fit(X, y, epsilon=1.0 + weights).guarantee_
