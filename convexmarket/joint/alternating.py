@@ -225,8 +225,8 @@ class Descent:
         """Alternate from the best model, at a fixed eta if ``eta`` is given.
 
         Alternation converges linearly. Therefore, a quasi-Newton method updates the model after
-        every few steps. It minimises the objective at the best purchase for each model, whose
-        gradient is given by the envelope theorem.
+        every few steps. It minimises the objective at the best purchase for each model. The
+        gradient is computed by the envelope theorem.
         """
         joint = self.joint
 

@@ -114,8 +114,8 @@ def allocate_jointly(
     method : {"alternating", "exponential"}
         "alternating" computes the best model for the purchases, then the best purchases for the
         model, and repeats these steps. If the problem is convex for a fixed eta, a global
-        certificate is computed. Without a spread (the papers' naive model), the best purchase from
-        a single seller is optimal and is computed. "exponential" applies the convex-concave
+        certificate is computed. Without a spread (the papers' naive model), the optimum, which buys
+        from a single seller, is computed exactly. "exponential" applies the convex-concave
         procedure to weights a = exp(z) (B, section 4).
     starts : int
         Number of descents if the problem is not known to be convex. The initial models are zero,

@@ -63,7 +63,7 @@ class JointMarket:
     Parameters
     ----------
     market : Market
-        The market without the losses of the model, such as its spread, noise and payments.
+        The market, with terms such as spread, noise and payments, but without the losses.
     X, y : array_like, shapes (m, n_features) and (m,)
         One row for each seller, and its label, -1 or 1.
     regularization, max_norm : float, float or None
@@ -120,7 +120,7 @@ class JointMarket:
         if self.noise == "realised":
             vector = checked_vector("noise_vector", vector, X.shape[1])
         elif vector is not None:
-            raise ParameterError(f'a noise_vector is for noise="realised", not {self.noise!r}')
+            raise ParameterError(f'a noise_vector requires noise="realised", not {self.noise!r}')
         vars(self).update(X=X, y=y, regularization=regularization, noise_vector=vector)
 
     @cached_property
@@ -201,9 +201,9 @@ class JointMarket:
             raise UnattainedOptimumError(
                 "with a realised noise vector b, the objective has no minimum: along w = "
                 "-(2/(Lambda*eta))*b, it decreases without bound as eta tends to 0. "
-                'Choose noise="expected" (zero on average) or noise="worst-case"; or give max_norm '
-                f"and a sigma above {need} (sigma is {self.sigma:.6g}); or an EtaRange(low, high), "
-                "which then determines eta"
+                'Choose noise="expected" (zero on average) or noise="worst-case", give max_norm '
+                f"and a sigma above {need} (sigma is {self.sigma:.6g}), or add an EtaRange(low, "
+                "high), which then determines eta"
             )
 
     def __repr__(self) -> str:
@@ -270,7 +270,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Compute the ratio below which the problem is convex in (w, a) for a fixed eta.
+    """Compute a ratio that is below 1 only if the problem is convex in (w, a) for a fixed eta.
 
     The ratio is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and infinity without a spread.

@@ -93,7 +93,7 @@ class Ball:
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee about the rows."""
+        """Text of the assumption about the rows in a guarantee."""
         return f"the norm of every row is at most {self.data_norm:g}, a public bound"
 
 
@@ -149,7 +149,7 @@ class Box:
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee about the rows."""
+        """Text of the assumption about the rows in a guarantee."""
         return "every feature is within feature_range, which is public"
 
 
@@ -192,7 +192,7 @@ class Classes:
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee about the labels."""
+        """Text of the assumption about the labels in a guarantee."""
         return f"the label set {tuple(self.values.tolist())} is public"
 
 
@@ -234,12 +234,12 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """Half the width of the interval, which is 1 on the unit scale."""
+        """Half the width of the interval, which is scaled to 1."""
         return (self.high - self.low) / 2.0
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee about the labels."""
+        """Text of the assumption about the labels in a guarantee."""
         return f"every label is in ({self.low:g}, {self.high:g}), a public range"
 
 

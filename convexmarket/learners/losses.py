@@ -65,7 +65,7 @@ class Loss(ABC):
         return self.derivatives(f, y)[0]
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
-        """Bound the second derivative within a distance of f, given its values at f."""
+        """Bound the second derivative within ``distance`` of f, given its values at f."""
         return np.full_like(curvatures, self.curvature)
 
     def smoothed(self, width: float) -> Loss:
@@ -78,7 +78,7 @@ class Loss(ABC):
         """
         if np.isfinite(self.curvature):
             return self
-        raise NotSupportedError(f"{self!r:.80} has kinks and no smoothed(); define this method")
+        raise NotSupportedError(f"{self!r:.80} has kinks but no method smoothed(); define it")
 
     def fenchel_gaps(self, f: Floats, y: Floats, slopes: Floats) -> Floats:
         r"""Compute :math:`\ell(f) + \ell^*(s) - sf \ge 0` for slopes s of the smoothed loss."""

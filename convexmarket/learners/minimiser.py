@@ -143,7 +143,6 @@ class PerturbedObjective:
         self._point = w.copy()
 
     def _of_data(self, w: Vector) -> tuple[float, Vector]:
-        """Compute the weighted sum of the losses over the rows, and its gradient."""
         losses, self._slopes, self._curvatures = self.loss.derivatives(self.X @ w, self.targets)
         return float(self.weights @ losses), (self.weights * self._slopes) @ self.X
 
@@ -296,7 +295,6 @@ def _on_rows(
     used: tuple[NDArray[np.bool_]],
     columns: tuple[NDArray[Any], ...],
 ) -> tuple[Any, str]:
-    """Return the result of the function, or a message about invalid rows."""
     (mask,) = used
     rows = np.asarray(part)[mask]
     numbers = rows if rows.dtype == np.float32 else numbers_of(rows)
@@ -316,7 +314,7 @@ def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
 
 
 class PartedObjective(PerturbedObjective):
-    """The objective of rows in parts. Each value, Hessian or error bound takes one pass."""
+    """The objective of rows in parts. Each value, Hessian or bound needs one pass over the rows."""
 
     # The base class stores X. All methods that read rows are overridden.
     X: PartedRows  # type: ignore[assignment]

@@ -3,10 +3,10 @@ r"""Linear models trained by objective perturbation, the exact minimisers of a n
 .. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
 
 where :math:`b' = (2LR/\eta)\,b` and :math:`b` has a density proportional to :math:`e^{-\|b\|}`.
-Rows have norm at most R, and the loss is convex and L-Lipschitz with curvature at most c
-(Anjarlekar, Etesami and Srikant, Algorithm 1 and Eq. 12, for the logistic loss and R = 1). The
-guarantee of row i is at most :math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)`, plus the cost of a
-second noise that covers the error of the minimiser (:mod:`convexmarket.privacy.accounting`).
+Rows have norm at most R. The loss is convex and L-Lipschitz with curvature at most c. Anjarlekar,
+Etesami and Srikant (Algorithm 1, Eq. 12) use the logistic loss and R = 1. The guarantee of row i is
+at most :math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)`, plus the cost of a second noise that covers
+the error of the minimiser (:mod:`convexmarket.privacy.accounting`).
 
 **A public rule for Lambda.** With regularization "auto", Lambda is
 :math:`2LR\sqrt{n(n+1)}/(\eta W)` for models of norm :math:`W = \frac sR(\eta/n)^{1/4}`, or larger
@@ -57,7 +57,7 @@ from convexmarket.privacy.random_sources import RandomSource, gamma_sphere_log_d
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
-ROUNDINGS = 4  # roundings of a coordinate of the drawn noise
+ROUNDINGS = 4  # number of further roundings of a coordinate of the noise
 #: A row is dropped if the second noise uses more than LARGEST_SHARE of its epsilon,
 LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # and if its epsilon is below this share of the mean
@@ -159,8 +159,8 @@ class ObjectivePerturbation(Perturbation):
         if paid:
             self.assumptions = (
                 f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers"
-                f" the distance of at most {distance:.3g} to the minimiser, for {paid:.3g} of each"
-                " row's epsilon",
+                f" the distance of at most {distance:.3g} to the minimiser and uses {paid:.3g} of"
+                " each row's epsilon",
                 "arithmetic follows IEEE 754; log1p, sin, cos and hypot are accurate to two units"
                 " in the last place",
                 "the solver also succeeds on neighbouring data; the failure of a fit is not "
@@ -518,10 +518,12 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     Parameters
     ----------
     others
-        Parameters and attributes are as in :class:`PrivateLogisticRegression`.
-    threshold, target_range : float, default 1.0; pair of floats, default (-1, 1)
-        Size of the residual above which the loss is linear, and public bounds on the labels.
-        :class:`PersonalizedRidge` chooses the threshold and fits an intercept.
+        As in :class:`PrivateLogisticRegression`.
+    threshold : float, default 1.0
+        Size of the residual above which the loss is linear. In :class:`PersonalizedRidge`, the
+        threshold is computed by a public rule, and an intercept is fitted.
+    target_range : pair of floats, default (-1, 1)
+        Public bounds on the labels.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class Kernel:
     Parameters
     ----------
     name, gamma, degree, coef0
-        "linear", "poly", "rbf", "laplacian" or "cosine", as in scikit-learn.
+        "Name and parameters in scikit-learn: "linear", "poly", "rbf", "laplacian" or "cosine".
     data_norm : float or None
         Public bound on the Euclidean norm of every row.
 
@@ -126,7 +126,7 @@ class Kernel:
             return float(np.sqrt(slope))
         raise NotSupportedError(
             f"the features of kernel {self.name!r} have no known Lipschitz constant, so a net of "
-            "points gives no bound between its points; use 'rbf', 'linear' or 'poly'"
+            "points gives no bound between the points; use 'rbf', 'linear' or 'poly'"
         )
 
     def diagonal(self, X: Floats) -> Floats:
@@ -146,7 +146,7 @@ class Kernel:
         DataError
         """
         if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels would be rounding errors
-            raise DataError(f"{what} has rows whose norms overflow; scale them")
+            raise DataError(f"{what} has rows whose norms overflow; scale these rows")
         if self.data_norm is not None:
             Ball(self.data_norm).rows(X, f"rows of {what}")
 
@@ -189,7 +189,7 @@ class PublicPredictor:
     Parameters
     ----------
     kernel, points, coefficients
-        The function is a linear combination of the kernel at the points, which are public.
+        The function is the sum of ``coefficients[i] * kernel(x, points[i])``. Points are public.
     guarantee : Guarantee
         Guarantee of the release.
     classes, feature_names : tuples, optional

@@ -65,7 +65,7 @@ class Learner(Protocol):
         rows: ArrayLike | None = None,
         accountant: Account | None = None,
     ) -> Self:
-        """Train and release a model within the epsilon of each row, in nats.
+        """Train a model, and release it with at most the granted epsilon for each row, in nats.
 
         Rows with epsilon 0 are not read. Budgets are checked before rows are read.
 
@@ -126,7 +126,7 @@ class PrivateLearner(BaseEstimator):
         accountant: Account | None = None,
         random_state: RandomSource = None,
     ) -> Self:
-        """Train and release a model within the epsilon of each row.
+        """Train a model, and release it with at most the granted epsilon for each row.
 
         Parameters
         ----------

@@ -1,10 +1,10 @@
 r"""Choose parameters of a learner privately, among models trained on private rows.
 
-Candidates are scored on public rows but trained on private rows, so the choice uses privacy (unlike
-in A, Remark IV.2). Learners with delta zero can be charged by two methods. With "sum", each of K
-candidates is trained once with epsilons :math:`\epsilon_i/K`, and all models can be published. With
-"trials", J candidates are drawn at random and trained with epsilons :math:`\epsilon_i/2`, and only
-the best model is published. J is secret and has the distribution
+Candidates are scored on public rows but trained on private rows, so the choice uses privacy
+(contrary to A, Remark IV.2). Learners with delta zero can be charged by two methods. With "sum",
+each of K candidates is trained once with epsilons :math:`\epsilon_i/K`, and all models can be
+published. With "trials", J candidates are drawn at random and trained with epsilons
+:math:`\epsilon_i/2`, and only the best model is published. J is secret and has the distribution
 :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and Steinke, Hyperparameter Tuning with Renyi
 Differential Privacy; proof in docs/theory/objective-perturbation.md).
 """
@@ -61,9 +61,10 @@ class PrivateSearch(BaseEstimator):
         Candidates, as in :class:`sklearn.model_selection.ParameterGrid`.
     validation : (X, y)
         Public rows and labels for the scores of candidates.
-    charge, trials : {"trials", "sum"}, default "trials"; float, default 10.0
-        Method of charging, and mean number of trials. For two candidates, ``"sum"`` adds less noise
-        than ``"trials"``.
+    charge : {"trials", "sum"}, default "trials"
+        Method of charging. For two candidates, ``"sum"`` adds less noise than ``"trials"``.
+    trials : float, default 10.0
+        Mean number of trials.
     epsilon : default None
         Default ``epsilon`` of ``fit``.
 

@@ -95,9 +95,10 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         features are centred unless the perturbation is ``"output"``.
     max_norm, sensitivity : float or None, default None; {"tight", "paper"}, default "tight"
         For ``"output"``, arguments of :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
-    label_noise, failure_probability : float or None, default None; float, default 0.05
-        For ``weighting="bound"``, the public standard deviation of the label noise on the unit
-        scale, and the probability that the bound of :meth:`risk` fails.
+    label_noise : float or None, default None
+        Public standard deviation of the label noise on the unit scale, for ``weighting="bound"``.
+    failure_probability : float, default 0.05
+        Probability that the bound of :meth:`risk` fails, for ``weighting="bound"``.
     delta : float, default 0.0
         Probability with which a row's privacy loss can exceed its epsilon. With a positive value,
         ``"statistics"`` adds Gaussian noise, which increases with the number of features.
@@ -111,8 +112,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         exact discrete noise is added. If ``"auto"``, the noise increases by less than a hundredth,
         and rows of less than a millionth of the mean weight are dropped. If ``None``, or ``"auto"``
         without a bound on the error of the solve, the noise is in floating point, as in the paper.
-        Its last digits can reveal rows, so a :class:`~convexmarket.errors.PrivacyLeakWarning` is
-        issued except in simulations.
+        The last digits of this noise can reveal rows, so a
+        :class:`~convexmarket.errors.PrivacyLeakWarning` is issued except in simulations.
     features, epsilon, random_state : default None
         See :class:`PrivateLogisticRegression`. Tables are mapped to the unit box.
 

@@ -89,7 +89,6 @@ def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> 
 
 
 def _moments(X: Matrix, y: Vector, weights: Vector) -> Matrix:
-    """Compute weighted second moments, and append the cross moments with labels as a column."""
     weighed = (weights[:, None] * X).T
     return np.column_stack([weighed @ X, weighed @ y])
 

@@ -88,7 +88,7 @@ class Ledger:
     """A database of sales of privacy and of charges for releases.
 
     Each method runs a single transaction, which is durable when the method returns. Several
-    processes and threads can share a ledger. A ``with`` statement closes the connection at its end.
+    processes and threads can share a ledger. The connection is closed after a ``with`` block.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class Ledger:
     ) -> int:
         """Record sales and their prices in one transaction, and return the number of sales.
 
-        Repeated sales of a seller add up. A sale is not recorded if epsilon and price are zero.
+        Several sales by one seller add up. A sale is not recorded if epsilon and price are zero.
 
         Parameters
         ----------
@@ -426,7 +426,7 @@ def _check_uncharged(connection: sqlite3.Connection, release: str | None) -> Non
     if when is not None:
         raise ReleaseChargedError(
             f"release {release!r} was charged on {when}; a name can be charged only once, and "
-            "later sales for it could not be used: give another name"
+            "later sales for this name could not be used: give another name"
         )
 
 

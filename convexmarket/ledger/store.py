@@ -195,7 +195,7 @@ class Store:
         connection.execute("PRAGMA journal_mode = PERSIST")
 
     def _sync_journal(self) -> None:
-        """Sync the journal of the last commit. Closing the database file would release locks."""
+        """Sync the journal, but not the database, because closing its file would release locks."""
         try:  # without a journal, or without permission, nothing was written
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 sync(self._file.with_name(f"{self._file.name}-journal"))

@@ -39,7 +39,7 @@ ROUNDED = 1.0 + 1e-12
 LEAST_BUDGET = 1e-200
 #: Share of delta for each sum. Keys of SPLITS are shares of epsilon for non-Gaussian releases.
 GAUSSIAN, MOMENT, FAILURES, SPLITS = 0.65, 0.20, 0.10, {0.5: 0.04, 0.75: 0.01}
-#: A non-Gaussian release costs less than pi/2 of its squared shift up to this shift.
+#: Up to this shift, a non-Gaussian release costs less than pi/2 times its squared shift.
 LARGEST_SMALL = 1.0
 
 
@@ -64,7 +64,7 @@ class _Sums(NamedTuple):
     quartic: Floats  # e^4 of non-Gaussian releases
     coarse: Floats  # squared shifts, plus pi/2 e^2 of non-Gaussian releases
     moment: Floats
-    largest: Floats  # maximum instead of sum: e^2 of non-Gaussian releases
+    largest: Floats  # maximum of e^2 over non-Gaussian releases
 
     @property
     def total(self) -> Floats:
@@ -94,7 +94,7 @@ class PrivacyAccountant(Shown):
     Parameters
     ----------
     epsilon : array_like of shape (n_rows,)
-        Nonnegative budget of each row, in nats. An infinite budget has no limit.
+        Nonnegative budget of each row, in nats. Infinity means no limit.
     delta : float, default 0.0
         Probability with which the budget of a row can be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"

@@ -121,7 +121,7 @@ def calibrate_eta(
             share, room = largest, room / 2.0
         enough = 2.0 * data_norm * data_norm * share / np.expm1(room)
         raise ParameterError(
-            f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at"
+            f"eta = {eta:g} is too small for the Jacobian's share of the privacy loss at"
             f" regularization = {regularization:g} and solver_epsilon = {solver_epsilon:g}; use a"
             f" larger regularization, for instance {enough:.3g}, or buy more privacy (a larger eta)"
         )

@@ -228,7 +228,7 @@ def reserve(
         accountant.check(guarantee, rows)
         return partial(accountant.charge, guarantee, rows)
     if rows is not None:
-        raise ParameterError("rows are positions in an accountant; pass accountant= as well")
+        raise ParameterError("rows are positions in an accountant; also pass accountant=")
     if simulated or not guarantee.epsilon.any():
         return lambda: None
     names = names_of(names)
@@ -239,7 +239,7 @@ def reserve(
 
 
 def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
-    """Charge a release to the open accounts and the total, or raise an error without a charge."""
+    """Charge a release to the open accounts and the total, or raise an error and charge nothing."""
     opened, problem = dict.fromkeys(_OPEN.get()), ""
     if getpid() != _PROCESS or parent_process() is not None:
         problem = (

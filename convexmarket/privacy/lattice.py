@@ -68,7 +68,7 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Intege
 
 
 def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Draw True with probability exactly ``exp(-part / whole)``, for parts >= 0."""
+    """Return True with probability exactly ``exp(-part / whole)``, for parts >= 0."""
     accepted = _accept_fraction(parts % whole, whole, rng)
     accepted[accepted] = _geometric(int(accepted.sum()), rng) >= (parts // whole)[accepted]
     return accepted
@@ -77,7 +77,7 @@ def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) ->
 def _accept_fraction(
     parts: Integers, whole: int, rng: np.random.Generator, halved_square: bool = False
 ) -> NDArray[np.bool_]:
-    """Draw True with probability exactly ``exp(-part / whole)``, for parts from 0 to ``whole``.
+    """Return True with probability exactly ``exp(-part / whole)``, for parts from 0 to ``whole``.
 
     A series of rounds continues after round k with probability part / (whole * k). The number of
     the last round is odd with the required probability (von Neumann). With ``halved_square``, the
@@ -164,10 +164,10 @@ def check_reach(largest: float, step: float) -> None:
 
 
 def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Integers:
-    """Round private values to whole numbers of steps, and round halves up.
+    """Clip private values to a public bound, and round them to whole steps, with halves up.
 
-    If values are k steps apart, the integers are at most k apart, unlike with rounding to even.
-    Values are clipped to a public bound. NaN is replaced by 0, because an error would leak data.
+    If values are k steps apart, the integers are at most k apart. Rounding to even can exceed k.
+    NaN is replaced by 0, because raising an error would reveal information about the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)

@@ -116,7 +116,7 @@ def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
 
 
 def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> str:
-    """Return the assumption that a guarantee makes about the source of its noise.
+    """Return the assumption of a guarantee about the source of the noise.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class Sealed:
 
 
 class Watchful:
-    """An account that records each call and the state of the noise generator at this time."""
+    """An account that records each call and the state of the noise generator during the call."""
 
     def __init__(self, rng):
         self.rng, self.calls = rng, []

@@ -1,4 +1,4 @@
-"""Test accounts in context managers: automatic charges, row identity and budgets."""
+"""Test automatic charges, the identity of rows and budgets of accounts in context managers."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_an_invalid_budget_is_refused(budget, delta, words) -> None:
 
 
 def test_positions_need_an_accountant() -> None:
-    with pytest.raises(ParameterError, match="pass accountant= as well"):
+    with pytest.raises(ParameterError, match="also pass accountant="):
         reserve(guarantee([0.1]), rows=[0])
     with pytest.raises(ParameterError, match="accountant must be a PrivacyAccountant"):
         reserve(guarantee([0.1]), 1.0)
