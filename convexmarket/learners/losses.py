@@ -78,7 +78,7 @@ class Loss(ABC):
         """
         if np.isfinite(self.curvature):
             return self
-        raise NotSupportedError(f"{self!r:.80} has kinks but no method smoothed(); define it")
+        raise NotSupportedError(f"{self!r:.80} has kinks but no smoothed(); define this method")
 
     def fenchel_gaps(self, f: Floats, y: Floats, slopes: Floats) -> Floats:
         r"""Compute :math:`\ell(f) + \ell^*(s) - sf \ge 0` for slopes s of the smoothed loss."""

@@ -323,7 +323,7 @@ class PrivacyAccountant(Shown):
             or not np.all((places >= 0) & (places < n_rows))
         ):
             raise ParameterError(
-                f"the guarantee covers {count} rows, but the account has {n_rows}; pass rows=, a "
+                f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=, a "
                 f"list of {count} distinct integers from 0 to {n_rows - 1}"
             )
         return places.astype(np.intp)

@@ -370,7 +370,7 @@ def test_the_result_states_that_the_model_is_not_private():
         ({"regularization": 0}, ParameterError, "regularization must .*, got 0"),
         ({"noise": "none"}, ParameterError, "must be one of 'expected'"),
         ({"noise": "realised"}, ParameterError, "noise_vector has shape"),
-        ({"noise_vector": [1.0]}, ParameterError, 'is for noise="realised"'),
+        ({"noise_vector": [1.0]}, ParameterError, 'requires noise="realised"'),
         (
             {"noise": "realised", "noise_vector": [1.0, 2.0]},
             ParameterError,

@@ -342,7 +342,7 @@ def test_an_invalid_account_is_refused(arguments, words) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "rows", "words"),
     [
-        ([0.1], None, "covers 1 rows, but the account has 3; pass rows="),
+        ([0.1], None, "covers 1 rows, and the account has 3; pass rows="),
         ([0.1, 0.1, 0.1, 0.1], None, "covers 4 rows"),
         ([0.1], [0, 1], "a list of 1 distinct integers"),
         ([0.1], [[0]], "a list of 1 distinct integers"),
