@@ -233,7 +233,7 @@ def _in_words(path: Path, busy: str = "") -> Iterator[None]:
             raise DataError(busy) from error
         what, remedy = _ERRORS.get(kind, _UNKNOWN)
         raise DataError(
-            f"{path} {what}; this step was not stored, but earlier steps are intact: {remedy} "
+            f"{path} {what}; earlier steps are intact, but this step was not stored: {remedy} "
             f"({error})"
         ) from error
 
