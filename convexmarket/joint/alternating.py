@@ -4,23 +4,23 @@ Each step is solved to machine precision, so the objective does not increase.
 
 Assume that the problem is convex in (w, a) for a fixed eta (:func:`convexity_ratio` below 1), that
 payments are linear, and that noise is not realised. Then alternation at a fixed eta finds the
-global optimum, and a tangent at the optimum bounds the objective for *every* eta. Write the
-objective as ``Phi(w, a) + 2*r*||w||/eta + gamma*eta*psi'a + sigma/eta``, with r = 0 for expected
-noise, and let rho be the ratio. A share ``(1 - sqrt(rho))`` of the curvature of the spread and of
-the regularization can be separated before Phi is replaced by its tangent, because the remainder is
-still convex. The bound includes the separated shares, like the cuts of
-:mod:`convexmarket.allocation.cuts`, and the same search over eta uses it. The minimum of the bound
-over the models has a closed form, which is concave and nondecreasing in 1/eta.
+global optimum, and a tangent at this optimum is a lower bound on the objective for *every* eta.
+Write the objective as ``Phi(w, a) + 2*r*||w||/eta + gamma*eta*psi'a + sigma/eta``, with r = 0 for
+expected noise, and let rho be the convexity ratio. A share ``(1 - sqrt(rho))`` of the curvature of
+the spread and of the regularization can be separated before Phi is replaced by its tangent, because
+the remainder is still convex. As in the cuts of :mod:`convexmarket.allocation.cuts`, the separated
+shares are added to the bound. The search over eta is the same as in that module. The minimum of the
+bound over the models has a closed form, which is concave and nondecreasing in 1/eta.
 
 The best model for given purchases is the solution of a weighted logistic regression,
 
 .. math:: \min_{\|w\| \le \beta}\; \sum_i a_i \log(1 + e^{-y_i w^\top x_i})
           + \tfrac{\Lambda}{2}\|w\|^2 + v^\top w + \kappa\|w\|
 
-Additional regularization replaces the norm and its bound. For nu >= 0, let w(nu) be the minimiser
+The norm and its bound are replaced by additional regularization nu >= 0. Let w(nu) be the minimiser
 with regularization Lambda + nu, kappa = 0 and no bound. The solution is w(nu) with
-``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if beta requires a larger nu. These products
-and norms are monotone in nu. The solution is 0 if kappa is at least the norm of the gradient at 0.
+``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if beta requires a larger nu. Both left sides
+are monotone in nu. The solution is 0 if the norm of the gradient at 0 is at most kappa.
 """
 
 from __future__ import annotations
@@ -49,16 +49,15 @@ from convexmarket.terms import EtaRange, Losses
 
 Floats = NDArray[np.float64]
 
-#: Alternations before a quasi-Newton run, most steps of a run, and most alternations at fixed eta.
+#: Alternations before a quasi-Newton run, its maximal steps, and maximal alternations at fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
-_TOLERANCE = 1e-10  # norm of the gradient of a model, relative to the largest row
-#: Relative gap and largest number of evaluations of an exact search, and gap of a conic search.
+_TOLERANCE = 1e-10  # norm of a model's gradient, relative to the largest norm of a row
+#: Relative gap and maximal evaluations of an exact search, and relative gap of a conic search.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
 _POLISHES = 3  # steps after a search over eta
 
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
-    """Create the smooth part of the objective as a function of the model."""
     used, shift = weights > 0, np.zeros(joint.X.shape[1])
     if joint.noise_vector is not None:
         shift = 2.0 / eta * joint.noise_vector
@@ -67,7 +66,7 @@ def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjecti
 
 
 def norm_price(joint: JointMarket, eta: float) -> float:
-    """Compute the factor of the model's norm in the objective, which is due to worst-case noise."""
+    """Compute the factor of ``||w||`` in the objective, which is positive for worst-case noise."""
     return 2.0 * joint.noise_radius / eta if joint.noise == "worst-case" else 0.0
 
 
@@ -116,7 +115,6 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
 
 
 def _crossing(rising: Callable[[float], float], guess: float, low: float = 0.0) -> float:
-    """Find the zero of an increasing function above ``low``."""
     high = max(guess, 1e-12)
     while rising(high) < 0:
         low, high = high, 4.0 * high
@@ -142,7 +140,7 @@ def model_gradient(
 
 
 class Purchase(NamedTuple):
-    """Weights and eta for a model, and a bound on the possible decrease of the objective."""
+    """Weights and eta for a model, and a bound on the excess of the objective over its minimum."""
 
     weights: Floats
     eta: float
@@ -150,18 +148,18 @@ class Purchase(NamedTuple):
 
 
 class PurchaseStep:
-    """Compute the best weights and eta for a model, exactly if the market is supported."""
+    """Compute the best weights and eta for a model, exactly if the market is projectable."""
 
     def __init__(self, joint: JointMarket, solver: str | None = None) -> None:
         self.joint, self.solver = joint, solver
 
     @cached_property
     def form(self) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Numbers of the market for active sellers, or None if the market is not supported."""
+        """The projectable form of the market and its active sellers, or None if there is none."""
         return None if self.solver else ProjectableForm.of(self.joint.market.form)
 
     def priced(self, model: Floats) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Return the numbers of the market with the losses and noise of a model."""
+        """Return the market's projectable form with the losses and noise of a model, or None."""
         if self.form is None:
             return None
         form, active = self.form
@@ -172,14 +170,13 @@ class PurchaseStep:
         """Compute the best weights and eta for a model from an initial eta."""
         low = self.joint.market.form.eta_low
         if self.joint.noise_price(model) <= 0 < low:
-            # A smaller eta reduces payments, and noise reduces the objective: the lowest eta is
-            # best.
+            # A smaller eta lowers the payments and increases the gain from noise.
             return self.at(model, low)
         if (priced := self.priced(model)) is None:
             return self._allocated(self.joint.purchase_market(model))
         runner = Projections(priced[0])
         best, bound = search_eta(runner, start or first_look(runner.form), _GAP, MAX_SOLVES, None)
-        for _ in range(_POLISHES):  # the best eta for given weights has a closed form
+        for _ in range(_POLISHES):  # for given weights, the best eta has a closed form
             cost = float(runner.form.gamma * runner.form.virtual_costs @ best.weights)
             if cost > 0 < runner.form.sigma:
                 again = runner.solve(
@@ -205,7 +202,7 @@ class PurchaseStep:
 
 
 class Descent:
-    """The best point of a descent in the joint problem."""
+    """A descent in the joint problem, with its best point."""
 
     def __init__(self, joint: JointMarket, step: PurchaseStep, model: Floats) -> None:
         self.joint, self.step, self.model = joint, step, model
@@ -218,18 +215,18 @@ class Descent:
         return max(abs(self.objective), float(np.finfo(float).tiny))
 
     def take(self, model: Floats, weights: Floats, eta: float) -> None:
-        """Move to a point unless its objective is larger."""
+        """Replace the best point by this point unless the objective at this point is larger."""
         objective = self.joint.objective(model, weights, eta)
         if objective <= self.objective:
             self.model, self.weights, self.eta = model, weights, eta
             self.objective = objective
 
     def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
-        """Alternate from the current model, at a fixed eta if ``eta`` is given.
+        """Alternate from the best model, at a fixed eta if ``eta`` is given.
 
         Alternation converges linearly. Therefore, a quasi-Newton method updates the model after
-        every few steps. Its objective is minimised over purchases, and the envelope theorem gives
-        its gradient at the best purchase.
+        every few steps. It minimises the objective at the best purchase for each model. The
+        gradient is computed by the envelope theorem.
         """
         joint = self.joint
 
@@ -256,7 +253,7 @@ class Descent:
                 return
 
     def measure(self) -> None:
-        """Compute a bound on the gain of changing only the model or only the purchase."""
+        """Bound the relative gain of changing only the model or only the purchase."""
         best = self.step(self.model, self.eta)
         objective = self.joint.objective(self.model, best.weights, best.eta)
         gradient = model_gradient(self.joint, self.model, self.weights, self.eta)
@@ -267,9 +264,9 @@ class Descent:
 
 @dataclass(eq=False)
 class _JointCut(KeptSpreadCut):
-    """A cut plus the minimum over models, a concave and nondecreasing function of s = 1/eta.
+    """A cut plus a minimum over models, which is concave and nondecreasing in s = 1/eta.
 
-    Between two values of s, the chord is a lower bound, a linear function of s.
+    Between two values of s, the chord of this minimum is a linear lower bound.
     """
 
     model: Callable[[float], float] = float
@@ -308,7 +305,7 @@ class GlobalSearch:
         self.best, self.model = start, start.model  # model at the previous eta
 
     def solve(self, eta: float) -> Evaluated:
-        """Compute the optimum at eta and a cut that bounds the optimum at every eta."""
+        """Compute the optimum at eta, and a cut that bounds the optimum at every eta from below."""
         began = time.perf_counter()
         descent = Descent(self.joint, self.step, self.model)
         descent.run(self.tol, _AT_ETA, eta)
@@ -321,7 +318,7 @@ class GlobalSearch:
         return Evaluated(descent.weights, eta, descent.objective, cut, descent.scale)
 
     def _cut(self, model: Floats, weights: Floats, eta: float) -> KeptSpreadCut:
-        """Compute the tangent of the convex part, and add the separated curvature."""
+        """Compute the tangent of the convex remainder, and add the separated curvature."""
         joint, root = self.joint, float(np.sqrt(convexity_ratio(self.joint)))
         form = self.step.priced(model)
         assert form is not None

@@ -2,14 +2,14 @@ r"""Solve the joint problem in the variables ``z = log(a)`` by the convex-concav
 
 The objective is convex in (w, z) if the regularization is at least
 :func:`convexmarket.joint.convexity_threshold` (B, Theorem 4.1), but the set ``sum exp(z) = 1`` is
-not convex. CVXPY's rules accept a piece in ``exp(z)`` only if it is convex and *nondecreasing* in
-every weight. Therefore, ``sum exp(z) <= 1`` can be omitted, because scaling weights down to a sum
-of one does not increase the objective. The convex-concave procedure replaces ``sum exp(z) >= 1`` by
-the tangent at a point z0, which is a stricter constraint.
+not convex. By CVXPY's rules, a piece in ``exp(z)`` is convex only if it is convex and
+*nondecreasing* in every weight. Scaling weights down to a sum of one then does not increase the
+objective, so ``sum exp(z) <= 1`` can be omitted. The convex-concave procedure replaces
+``sum exp(z) >= 1`` by the tangent at a point z0, which is a stricter constraint.
 
-Each round computes the best model and solves the z-block (:class:`ExponentialBlock`) for a few
-tangents. A solve multiplies every weight by a positive factor, so weights tend to zero but remain
-positive. Final weights below a billionth of the average are set to zero.
+In each round, the best model is computed, and the z-block (:class:`ExponentialBlock`) is solved for
+a few tangents. A solve multiplies every weight by a positive factor, so all weights remain
+positive. Final weights below a billionth of the average weight are set to zero.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from convexmarket.terms.pieces import Piece
 
 Floats = NDArray[np.float64]
 
-#: Shares of the average weight: the smallest in a logarithm, and the largest set to zero.
+#: Shares of the average weight: the smallest in a logarithm, and the largest that is set to zero.
 _SMALLEST, _NOTHING = 1e-12, 1e-9
 #: Largest number of tangents in one round. The model is updated before z converges.
 _MAX_TANGENTS = 10
 
 
 class ExponentialBlock(DeclaredMarket):
-    """The convex program for weights, and optionally eta, in z = log(a) around a point z0.
+    """The convex program in z = log(a), and optionally in eta, with a tangent at a point z0.
 
     The :class:`cvxpy.Problem` is compiled only once, with losses, noise and z0 as parameters. Its
     value is the joint objective without the terms that depend only on the model.
@@ -56,8 +56,7 @@ class ExponentialBlock(DeclaredMarket):
     losses : array_like, shape (m,)
         Nonnegative losses of a model, ``joint.losses(model)``.
     eta, choose_eta : float, bool
-        The total privacy, and whether the block optimises it. If so, ``eta`` only scales the
-        variable.
+        The total privacy, and whether it is a variable. If True, ``eta`` only scales this variable.
     around : array_like, shape (m,), optional
         The weights ``exp(z0)``. The default is equal weights.
 
@@ -126,7 +125,6 @@ class ExponentialBlock(DeclaredMarket):
         self.place(losses, np.full(m, 1.0 / m) if around is None else around, joint.sigma)
 
     def _written(self, piece: Constraint, quantities: Quantities) -> list[cp.Constraint]:
-        """Express a constraint in z and log(eta)."""
         form = MarketNumbers(quantities.virtual_costs).plus(constraints=[piece])
         if form.budgets or form.is_bounded:  # bounds on guarantees: psi'eps <= B, eps <= e
             one = cp.Constant(1.0)
@@ -177,7 +175,7 @@ def solve_exponential(
     model = best_model(joint, weights, float(eta))
     descent = Descent(joint, PurchaseStep(joint), model)
     block = ExponentialBlock(joint, joint.losses(model), eta, choose_eta=True)
-    # Initial weights can violate a bound, so the first point is the result of a solve.
+    # Initial weights can violate a bound, so the first point is computed by a solve.
     descent.weights, descent.eta = _tangent(joint, block, solver, model, weights)
     for _ in range(max_iterations):
         before = descent.objective
@@ -217,9 +215,10 @@ def _tangent(
 def _further(
     joint: JointMarket, model: Floats, first: Floats, weights: Floats, eta: float
 ) -> tuple[Floats, float]:
-    """Continue along a step of z, and double its length while the objective decreases.
+    """Extend a step of z, and double its length while the objective decreases.
 
-    Tangents converge linearly, and their last steps are smaller than the error of a conic solver.
+    The tangent points converge linearly. The last steps are smaller than the error of a conic
+    solver.
     """
     form, sells = joint.market.form, joint.market.form.active
     if form.other_constraints or not (np.all(weights[sells] > 0) and np.all(first[sells] > 0)):
@@ -237,10 +236,10 @@ def _further(
 
 
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
-    """Compute the best total privacy for a given model and weights, from a feasible value.
+    """Compute the best total privacy for a given model and weights from a feasible eta.
 
-    With linear payments, the result has a closed form. With other terms in eta, the given value is
-    clipped to the constraints. If a custom constraint can bound eta, a NotSupportedError is raised.
+    If all payments are linear, the result has a closed form. Otherwise, the given eta is clipped to
+    the constraints. If a custom constraint can bound eta, a NotSupportedError is raised.
     """
     form, bought = joint.market.form, weights > 0
     for piece in form.other_constraints:
@@ -265,5 +264,4 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
 
 
 def _reads_eta(piece: Piece, n_sellers: int) -> bool:
-    """Check whether a piece can depend on eta."""
     return bool(piece.quantities_used(n_sellers) & {"epsilon", "inverse_eta"})

@@ -36,7 +36,7 @@ JointStatus = Literal["global", "global for this eta", "best of several starts"]
 
 #: Relative gap that is attributed to rounding errors.
 _ROUNDING = 1e-12
-#: Largest residual for which the first-order conditions count as satisfied.
+#: Largest residual for which a point is treated as stationary.
 _STATIONARY = 1e-6
 #: Relative gain at which a descent ends, and largest number of iterations, for each method.
 _DEFAULTS = {"alternating": (1e-12, 1000), "exponential": (1e-9, 200)}
@@ -47,11 +47,11 @@ class JointAllocation(CertifiedPurchase):
     """A model, weights and total privacy, with a certificate or evidence of optimality.
 
     ``lower_bound`` bounds the objective over all models, weights and eta. It is -inf if unknown.
-    ``residual`` is the largest relative gain of changing only the model, or only weights and eta.
+    ``residual`` bounds the relative gain of changing only the model, or only weights and eta.
     ``status`` is "global" (proven by the lower bound up to the gap), "global for this eta" (the
     problem is convex for a fixed eta), or "best of several starts". ``solves`` are the steps of the
-    search that proves the lower bound. ``starts`` are the final objectives of all starts.
-    ``binding`` are the active bounds of an EtaRange.
+    search that computes the lower bound. ``starts`` are the final objectives of all descents.
+    ``binding`` lists the active bounds of an EtaRange.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def allocate_jointly(
     max_iterations: int | None = None,
     random_state: np.random.Generator | int = 0,
 ) -> JointAllocation:
-    """Choose model, weights and total privacy jointly.
+    """Choose the model, the weights and the total privacy jointly.
 
     Parameters
     ----------
@@ -114,23 +114,23 @@ def allocate_jointly(
     method : {"alternating", "exponential"}
         "alternating" computes the best model for the purchases, then the best purchases for the
         model, and repeats these steps. If the problem is convex for a fixed eta, a global
-        certificate is computed. Without a spread (the papers' naive model), purchases from single
-        sellers are compared, which is exact. "exponential" applies the convex-concave procedure to
-        weights a = exp(z) (B, section 4).
+        certificate is computed. Without a spread (the papers' naive model), the optimum, which buys
+        from a single seller, is computed exactly. "exponential" applies the convex-concave
+        procedure to weights a = exp(z) (B, section 4).
     starts : int
-        Number of descents if the problem is not known to be convex. They start at the zero model,
-        at the class means, and at random models. With realised noise, an additional descent starts
-        at a model for which noise reduces the objective most.
+        Number of descents if the problem is not known to be convex. The initial models are zero,
+        the class means, and random models. With realised noise, an additional descent starts at the
+        model for which noise reduces the objective most.
     gap : float
-        Relative gap at which the search over eta ends, for convex problems.
+        For convex problems, the relative gap at which the search over eta ends.
     solver : str, optional
-        A conic solver of CVXPY for the purchases. By default, "alternating" computes purchases
-        exactly, and "exponential" uses CLARABEL.
+        A conic solver of CVXPY for the purchases. By default, they are computed exactly for
+        "alternating" and with CLARABEL for "exponential".
     tol, max_iterations : float and int, optional
-        Relative gain at which a descent ends, and largest number of its iterations. The defaults
-        are 1e-12 and 1000, or 1e-9 and 200 for "exponential".
+        Relative gain at which a descent ends, and maximal number of its iterations. The defaults
+        are 1e-12 and 1000 for "alternating", and 1e-9 and 200 for "exponential".
     random_state : numpy.random.Generator or int, default 0
-        Source of random starts.
+        Source of the random initial models.
 
     Returns
     -------
@@ -138,9 +138,16 @@ def allocate_jointly(
 
     Raises
     ------
-    UnattainedOptimumError, InfeasibleMarketError, ParameterError, NotSupportedError, SolverError
-        If the problem has no minimum, the market is infeasible, an argument is out of range, the
-        method does not support this market, or the solver fails.
+    UnattainedOptimumError
+        If the problem has no minimum.
+    InfeasibleMarketError
+        If the market is infeasible.
+    ParameterError
+        If an argument is out of range.
+    NotSupportedError
+        If the method does not support the market.
+    SolverError
+        If the solver fails.
 
     Examples
     --------
@@ -210,15 +217,15 @@ def allocate_jointly(
     if bound > -np.inf and status != "global":
         result.warn_if_loose(
             gap,
-            "the problem is close to losing convexity; use a larger mu or regularization",
+            "the problem is barely convex; use a larger mu or regularization",
         )
     return result
 
 
 def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Floats]:
-    """Return initial models: zero, the class means, and random models of a similar norm.
+    """Return initial models: zero, the class means, and random models of similar norm.
 
-    With realised noise, the first model is on the ray on which noise reduces the objective most.
+    With realised noise, a model is added on the ray on which noise reduces the objective most.
     """
     n, longest = joint.X.shape[1], joint.max_norm or np.inf
     means = joint.X.T @ joint.y / (2 * joint.X.shape[0]) / joint.regularization
@@ -251,7 +258,7 @@ def _best_alone(joint: JointMarket) -> Descent | None:
     if not able.size:
         raise InfeasibleMarketError("all virtual costs are infinite: no seller can sell")
     if joint.sigma > 0 and high == np.inf and np.any(costs[able] == 0):
-        return None  # a seller has cost zero, so no optimum is attained
+        return None  # no optimum is attained, because a seller has cost zero
     best = Descent(joint, PurchaseStep(joint), np.zeros(joint.X.shape[1]))
     for seller in able:
         eta, weights = low, np.zeros(costs.size)

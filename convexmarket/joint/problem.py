@@ -3,18 +3,18 @@ r"""Define the joint problem of choosing model, weights and total privacy.
 .. math:: \min_{w,\, a,\, \eta}\; \sum_i a_i \log(1 + e^{-y_i w^\top x_i})
           + \tfrac{\Lambda}{2}\|w\|^2 + \frac{\mathrm{noise}(w)}{\eta} + \mathrm{market}(a, \eta)
 
-(A, Eq. 17; B, Eq. 10). The market is any :class:`Market`. Its spread is squared in A, but not in B.
-The published objective, with ``noise(w) = 2*b'w`` for a noise vector b that was drawn beforehand,
-has no minimum. Along ``w = -(2/(Lambda*eta))*b``, the objective decreases like
-``-2*||b||^2/(Lambda*eta^2)`` as eta tends to 0. The error for such a problem lists three remedies.
+(A, Eq. 17; B, Eq. 10). The market is any :class:`Market`. The spread of the market is squared in A,
+but not in B. The published objective, with ``noise(w) = 2*b'w`` for a noise vector b that was drawn
+beforehand, has no minimum. Along ``w = -(2/(Lambda*eta))*b``, the objective decreases like
+``-2*||b||^2/(Lambda*eta^2)`` as eta tends to 0. The error raised in this case lists three remedies.
 
-For a fixed eta, with the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a)
-if ``2*Lambda*mu >= sigma_max(X)^2``: the Schur complement of its Hessian is at least
-``Lambda*I - X'D^2X/(2*mu)`` with D between -1 and 1. A's Theorem VIII.1 requires m instead of
-``sigma_max(X)^2``, which is at most m for rows of norm at most one.
+For a fixed eta and the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a) if
+``2*Lambda*mu >= sigma_max(X)^2``. The proof bounds the Schur complement of its Hessian from below
+by ``Lambda*I - X'D^2X/(2*mu)``, where D is diagonal with entries between -1 and 1. Theorem VIII.1
+of A requires m instead of ``sigma_max(X)^2``, which is at most m if no row is longer than 1.
 
-With the norm ``mu*||a||``, the condition ``Lambda*mu >= m*r^3*sigma_max(X)^2`` is sufficient, where
-r is the largest norm that the cap allows (docs/theory.md, section 10).
+For the spread ``mu*||a||``, the condition ``Lambda*mu >= m*r^3*sigma_max(X)^2`` is sufficient,
+where r is the largest ``||a||`` that the cap allows (docs/theory.md, section 10).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NoiseModel = Literal["expected", "worst-case", "realised"]
 
 #: Relative margin by which sigma must exceed the largest gain from noise.
 _MARGIN = 1e-6
-#: Largest ratio of the norm of a row to the root of the regularization. The square is finite.
+#: Largest ratio of a row's norm to the square root of the regularization. Its square is finite.
 _LARGEST_NORM = 1e150
 #: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z), the maximum of
 #: ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
@@ -58,20 +58,20 @@ class JointMarket:
     """The problem of a buyer who chooses the model and the purchases jointly.
 
     Neither the model nor the payments have a privacy guarantee, because weights and eta depend on
-    the data. Proposition II.2 of A does not allow this dependence.
+    the data. Proposition II.2 of A excludes this dependence.
 
     Parameters
     ----------
     market : Market
-        The buyer's objective without the losses, such as spread, noise and payments.
+        The market, with terms such as spread, noise and payments, but without the losses.
     X, y : array_like, shapes (m, n_features) and (m,)
         One row for each seller, and its label, -1 or 1.
     regularization, max_norm : float, float or None
         Parameter Lambda > 0, and bound beta on ``||w||``.
     noise : {"expected", "worst-case", "realised"}
-        The noise term of objective perturbation, times eta. For "expected", the term is zero.
-        "worst-case" is ``2*r*||w||``, where ``||b||`` exceeds r with ``failure_probability`` (A,
-        Theorem II.4). "realised" is ``2*b'w`` for a known ``noise_vector`` b.
+        The noise term of objective perturbation, times eta. If "expected", it is zero. If
+        "worst-case", it is ``2*r*||w||``, where ``||b||`` exceeds r with ``failure_probability``
+        (A, Theorem II.4). If "realised", it is ``2*b'w`` for a known ``noise_vector`` b.
     noise_vector, failure_probability : array_like of shape (n_features,), float
 
     Raises
@@ -113,19 +113,19 @@ class JointMarket:
         if not longest < _LARGEST_NORM * np.sqrt(regularization):
             raise DataError(
                 f"a row of X has norm {longest:g}, too large for regularization ="
-                f" {regularization:g} in double precision; scale the rows down"
+                f" {regularization:g} in double precision; scale the rows to smaller norms"
             )
         check_choice("noise", self.noise, NoiseModel)
         check_share("failure_probability", self.failure_probability)
         if self.noise == "realised":
             vector = checked_vector("noise_vector", vector, X.shape[1])
         elif vector is not None:
-            raise ParameterError(f'a noise_vector is for noise="realised", not {self.noise!r}')
+            raise ParameterError(f'a noise_vector requires noise="realised", not {self.noise!r}')
         vars(self).update(X=X, y=y, regularization=regularization, noise_vector=vector)
 
     @cached_property
     def noise_radius(self) -> float:
-        """The quantile r of the Gamma distributed norm ``||b||`` for "worst-case" noise."""
+        """The quantile r of ``||b||``, which has a Gamma distribution, for "worst-case" noise."""
         return float(gamma_distribution(self.X.shape[1]).ppf(1 - self.failure_probability))
 
     @property
@@ -190,8 +190,8 @@ class JointMarket:
             return
         if self.noise_vector is None:
             raise UnattainedOptimumError(
-                "sigma, the weight of Noise, is 0, so eta tends to 0; give sigma > 0, or an "
-                "EtaRange(low, high), which then determines eta (the naive model of the papers)"
+                "sigma, the weight of Noise, is 0, so eta tends to 0. Give sigma > 0, or an "
+                "EtaRange(low, high) that determines eta, as in the naive model of the papers"
             )
         enough, need = np.inf, "2*max_norm*||b||"
         if self.max_norm is not None:
@@ -199,11 +199,11 @@ class JointMarket:
             need = f"{enough:.6g} = {need}"
         if self.sigma <= enough * (1 + _MARGIN):
             raise UnattainedOptimumError(
-                "with a realised noise vector b the objective has no minimum: along w = "
-                "-(2/(Lambda*eta))*b it falls faster than sigma/eta increases, as eta tends to 0. "
-                'Choose noise="expected" (zero on average) or noise="worst-case"; or give max_norm '
-                f"and a sigma above {need} (sigma is {self.sigma:.6g}); or an EtaRange(low, high), "
-                "which then determines eta"
+                "with a realised noise vector b, the objective has no minimum: along w = "
+                "-(2/(Lambda*eta))*b, it decreases without bound as eta tends to 0. "
+                'Choose noise="expected" (zero on average) or noise="worst-case", give max_norm '
+                f"and a sigma above {need} (sigma is {self.sigma:.6g}), or add an EtaRange(low, "
+                "high), which then determines eta"
             )
 
     def __repr__(self) -> str:
@@ -270,7 +270,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Compute a ratio. If it is below 1, the problem is convex in (w, a) for a fixed eta.
+    """Compute a ratio that is below 1 only if the problem is convex in (w, a) for a fixed eta.
 
     The ratio is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and infinity without a spread.
@@ -306,8 +306,8 @@ class FirstOrderResiduals(NamedTuple):
     """Residuals of the first-order conditions of B's Theorem 3.3 at a point.
 
     Let ``t_i = (tau - gamma*eta*psi_i - loss_i)_+``, with the multiplier tau such that
-    ``sum t_i = mu/||a||``. The fields are ``a_i - (||a||/mu)*t_i``, tau, ``||t|| - mu``, and the
-    difference ``eta - sqrt(noise(w)/(gamma*psi'a))`` relative to eta.
+    ``sum t_i = mu/||a||``. The fields are ``a_i - (||a||/mu)*t_i``, tau, ``||t|| - mu``, and
+    ``eta - sqrt(noise(w)/(gamma*psi'a))`` divided by eta.
     """
 
     weights: Floats
@@ -339,8 +339,10 @@ def first_order_residuals(
 
     Raises
     ------
-    NotSupportedError, ParameterError
-        If the theorem does not apply to the market, or shapes do not match.
+    NotSupportedError
+        If the theorem does not apply to the market.
+    ParameterError
+        If shapes do not match.
 
     Examples
     --------
@@ -379,7 +381,6 @@ def first_order_residuals(
 
 
 def _level(prices: Floats, total: float) -> float:
-    """Compute tau such that ``sum (tau - prices)_+ = total``."""
     ordered = np.sort(prices[np.isfinite(prices)])
     levels = (total + np.cumsum(ordered)) / np.arange(1, ordered.size + 1)
     return float(levels.min())

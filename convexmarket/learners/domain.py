@@ -2,7 +2,7 @@
 
 A :class:`Ball` bounds the Euclidean norm of every row, and a :class:`Box` bounds every feature.
 Labels belong to :class:`Classes` or to an :class:`Interval`. If a bound is None, ``of`` computes
-the domain from the private rows and issues a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+the bound from the private rows and issues a :class:`~convexmarket.errors.PrivacyLeakWarning`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Ball:
         return cls(float(row_norms(np.asarray(X, dtype=np.float64)).max()) or 1.0)
 
     def rows(self, X: NDArray[Any], what: str = "rows") -> Floats:
-        """Convert rows to double precision, and shrink rows that exceed the bound by rounding."""
+        """Convert rows to double precision, and shrink rows whose excess is due to rounding."""
         single = X.dtype == np.float32
         slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
         X = np.asarray(X, dtype=np.float64)
@@ -93,7 +93,7 @@ class Ball:
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee about the rows."""
+        """Text of the assumption about the rows in a guarantee."""
         return f"the norm of every row is at most {self.data_norm:g}, a public bound"
 
 
@@ -149,7 +149,7 @@ class Box:
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee about the rows."""
+        """Text of the assumption about the rows in a guarantee."""
         return "every feature is within feature_range, which is public"
 
 
@@ -192,7 +192,7 @@ class Classes:
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee about the labels."""
+        """Text of the assumption about the labels in a guarantee."""
         return f"the label set {tuple(self.values.tolist())} is public"
 
 
@@ -217,7 +217,7 @@ class Interval:
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
-        """Check that labels are in the interval, and clip excesses that are due to rounding."""
+        """Check that labels are in the interval, and clip labels that exceed it by rounding."""
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
         _refuse(
@@ -234,12 +234,12 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """Half the width of the interval, which is 1 on the unit scale."""
+        """Half the width of the interval, which is scaled to 1."""
         return (self.high - self.low) / 2.0
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee about the labels."""
+        """Text of the assumption about the labels in a guarantee."""
         return f"every label is in ({self.low:g}, {self.high:g}), a public range"
 
 
@@ -254,14 +254,12 @@ class Domain:
 
 
 def _refuse(outside: NDArray[np.bool_], what: str) -> None:
-    """Raise a DataError for rows or labels outside their domain."""
     count = np.count_nonzero(outside)
     if count:
         raise DataError(f"{count} of {outside.size} {what}")
 
 
 def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
-    """Check that bounds are a pair of moderate numbers with ``low < high``."""
     pair = list(bounds) if is_iterable(bounds) else []
     low, high = map(numbers_of, pair) if len(pair) == 2 else (None, None)
     if low is None or high is None:
@@ -304,7 +302,7 @@ class Perturbation(ABC):
 
     @abstractmethod
     def noise_effect(self, second: Floats) -> float:
-        """Compute the deviation of a prediction's noise from the mean squares of the features."""
+        """Compute the deviation of the noise in predictions from the mean squares of features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,7 +315,7 @@ class Granted:
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None) -> Granted:
         """Check that the granted epsilons match the number of rows of X.
 
-        An epsilon below a millionth of the mean is a solver error and is replaced by 0.
+        An epsilon below a millionth of the mean is attributed to solver errors and replaced by 0.
         """
         if epsilon is None:
             raise ParameterError(
@@ -375,7 +373,7 @@ class Granted:
     def weights(self) -> Floats:
         """Return the weights of the used rows, which are proportional to their epsilons.
 
-        If some epsilons are infinite, only their rows have weight, in equal shares.
+        If some epsilons are infinite, their rows have equal weights, and all other weights are 0.
         """
         positive = self.positive
         infinite = np.isinf(positive)
@@ -386,14 +384,13 @@ class Granted:
 
 
 def _rows_of(X: Any) -> int:
-    """Return the number of rows, which is public."""
     if hasattr(X, "dask"):
         raise DataError("X is a Dask collection; pass convexmarket.partitions.rows(X)")
     try:
         n_rows = int(_num_samples(X))
     except TypeError:
         n_rows = -1
-    if n_rows < 0:  # raised outside the handler, because scikit-learn's error quotes a scalar
+    if n_rows < 0:  # raised outside the handler, because scikit-learn's message can quote X
         raise DataError(f"X must be a matrix of rows, got a {type(X).__name__} without rows")
     if n_rows == 0:
         raise DataError("Found array with 0 sample(s), X must have at least one row")
@@ -403,7 +400,7 @@ def _rows_of(X: Any) -> int:
 def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
     """Check with scikit-learn that rows and labels are real numbers of moderate size.
 
-    The ``features`` of the estimator convert a table to numbers. Errors do not quote entries.
+    The ``features`` of the estimator convert a table to numbers. Messages do not quote entries.
     """
     if in_parts(X):
         raise NotSupportedError(
@@ -430,7 +427,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
         result = validate_data(estimator, X, *labels, **options)
     except (TypeError, ValueError, OverflowError) as error:
         words = str(error)
-    if result is None:  # raised outside the handler, because scikit-learn's error can quote rows
+    if result is None:  # raised outside the handler, because scikit-learn's message can quote rows
         raise DataError(_without_cells(words))
     return (moderate(result[0]), *result[1:]) if labels else moderate(result)
 

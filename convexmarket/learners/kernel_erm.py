@@ -3,12 +3,12 @@ r"""Regularised empirical risk minimisation in a reproducing kernel Hilbert spac
 .. math:: w^* = \arg\min_w \sum_i a_i\,\ell(\langle w, \phi(x_i)\rangle; y_i)
           + \tfrac{\lambda}{2}\|w\|^2, \qquad a_i = 1/n \text{ by default}
 
-(K, Eq. 2). The fitted model must be kept private, like the rows. With an L-Lipschitz loss and
+(K, Eq. 2). The fitted model contains rows and must be kept private. With an L-Lipschitz loss and
 :math:`\|\phi(x)\| \le R_\phi`, replacing row i changes :math:`w^*` by at most
 :math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times this bound.
 
-The risk is minimised over a subspace, the span of the features of some rows. The duality gap bounds
-the distance from the minimiser over the whole space. The sensitivities include this bound.
+The risk is minimised over the span of the feature vectors of some rows. The duality gap bounds the
+distance from the minimiser over the whole space. This bound is included in the sensitivities.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from convexmarket.privacy.random_sources import RandomSource
 
 Floats = NDArray[np.float64]
 
-# First and last width of the parabola that replaces a kink. Each step divides the width by ten.
+# First and last width of the parabola that replaces a kink. The width is divided by ten per step.
 FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 
@@ -56,15 +56,15 @@ class KernelERM(BaseEstimator):
     Parameters
     ----------
     loss : {"logistic", "hinge", "huber", "absolute"} or Loss, default "logistic"
-        "logistic" and "hinge" are for classification, and the others for real labels.
+        "logistic" and "hinge" are for classification, "huber" and "absolute" for real labels.
     kernel, gamma, degree, coef0
         As in :func:`sklearn.metrics.pairwise.pairwise_kernels`: "linear", "poly", "rbf",
         "laplacian" or "cosine". gamma is 1 / n_features by default.
     regularization : float, default 0.1
         Parameter lambda. The term ``regularization / 2 * ||w||**2`` is added to the mean loss.
     data_norm : float or None, default None
-        Public bound on the norm of every row, private or queried. "linear" and "poly" require the
-        bound, because the bound determines R_phi. R_phi is 1 for the other kernels.
+        Public bound on the norm of every private or queried row. It determines R_phi of the kernels
+        "linear" and "poly", which require it. R_phi is 1 for the other kernels.
     classes, features, epsilon
         See :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
@@ -76,16 +76,18 @@ class KernelERM(BaseEstimator):
         Largest change of any prediction when one row is replaced, ``2*L*R_phi**2*max(a)/lambda``,
         for exact minimisers (K, Theorem 2).
     row_sensitivities_ : ndarray of shape (n_rows,)
-        Sensitivity to each row, plus twice the allowed error. It is zero for rows of weight zero.
-    norm_bound_, prediction_error_, feature_bound_ : float
+        Sensitivity to each row plus twice the allowed error, or zero for rows of weight zero.
+    norm_bound_ : float
         Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` plus
-        the allowed error, a certified bound on the error of any prediction, and R_phi.
+        the allowed error.
+    prediction_error_, feature_bound_ : float
+        Certified bound on the error of any prediction, and R_phi.
     kernel_, classes_, row_names_, assumptions_
         The kernel, the label set, the names of the rows in open accounts, and the assumptions of
         the sensitivities.
     pivots_, dual_coef_, norm_
-        Rows whose features span the model, their coefficients, and the norm of the model in the
-        RKHS. These attributes are private.
+        Rows whose feature vectors span the subspace, their coefficients, and the norm of the model
+        in the RKHS. These attributes are private.
     guarantee_ : Guarantee
         Infinite epsilon for every used row. Only a release of predictions has a finite epsilon.
 
@@ -158,20 +160,23 @@ class KernelERM(BaseEstimator):
         Parameters
         ----------
         X, y, epsilon, random_state
-            See private learners. Weights are proportional to epsilon, which is 1 by default.
+            As in the private learners. Weights are proportional to epsilon, which is 1 by default.
         rows, accountant
             Not accepted, because fitting does not release the model.
 
         Raises
         ------
-        ParameterError, DataError, SolverError
-            If an argument is out of range, the features have no public bound, the data are
-            malformed or outside the domain, or the tolerance is not reached.
+        ParameterError
+            If an argument is out of range, or the features have no public bound.
+        DataError
+            If the data are malformed or outside the domain.
+        SolverError
+            If the tolerance is not reached.
         """
         if accountant is not None or rows is not None:
             raise ParameterError(
-                "accountant and rows are for a release, and fitting a KernelERM does not release "
-                "the model; pass them to the release"
+                "accountant and rows are arguments of a release, and KernelERM.fit does not "
+                "release the model; pass them to the release"
             )
         names, labels = names_of(X), labels_of(y) if labels_of(X) is None else labels_of(X)
         loss, classes = loss_of(self.loss), None
@@ -192,7 +197,7 @@ class KernelERM(BaseEstimator):
         sensitivity = float(shifts.max())
         allowed, used = self.tol * sensitivity, weights > 0
         distance_allowed = allowed / kernel.feature_bound
-        # The residuals of the features cause at most half of the allowed error.
+        # At most half of the allowed error is due to the residuals of the features.
         outside = distance_allowed * self.regularization / (2.0 * loss.lipschitz)
         matrix, weights = matrix[used], weights[used]
         pivots, features, residuals = cholesky_features(kernel, matrix, weights, outside)
@@ -249,7 +254,7 @@ class KernelERM(BaseEstimator):
         return self.labels(self.decision_function(X))
 
     def labels(self, predictions: ArrayLike) -> NDArray[Any]:
-        """Convert predictions to labels. Predictions of real labels are returned unchanged.
+        """Convert predictions to labels. For real labels, predictions are returned unchanged.
 
         Parameters
         ----------
@@ -263,7 +268,7 @@ class KernelERM(BaseEstimator):
         check_is_fitted(self)
         values = checked_numbers("predictions", predictions)
         if np.any(np.isnan(values)):
-            raise ParameterError("predictions contain NaN, which has no label; omit rows with NaN")
+            raise ParameterError("predictions contain NaN, and NaN has no label; omit these rows")
         if not hasattr(self, "classes_"):
             return values
         return np.asarray(self.classes_[(values > 0).astype(np.intp)])
@@ -300,7 +305,7 @@ class KernelERM(BaseEstimator):
         rows = "" if norm is None else f", and the rows have norm at most {norm:g}"
         assumptions = [
             "the features of private and queried rows have norm at most "
-            f"{kernel.feature_bound:g}{rows}; these bounds are public"
+            f"{kernel.feature_bound:g}{rows}; the bounds are public"
         ]
         if not isinstance(self.loss, str):
             slope = self.loss.lipschitz
@@ -328,7 +333,7 @@ def minimum_in_span(
     """Minimise the risk of a kernel model over a subspace of the RKHS.
 
     ``features`` are the coordinates of rows in an orthonormal basis, and ``outside`` are their
-    distances from the subspace. Return a model, and bound its distance from the minimiser.
+    distances from the subspace. Return a model and a bound on its distance from the minimiser.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH
@@ -353,7 +358,7 @@ def certified_distance(
     By strong convexity, the squared distance is at most :math:`2/\lambda` times the duality gap of
     w and u, where u are the negative slopes of the smoothed loss. The gap is
     :math:`\sum_i a_i(\ell_i + \ell_i^*(-u_i) + u_i f_i) + \|\lambda w - q\|^2/(2\lambda)` with
-    :math:`q = \sum_i a_i u_i \phi(x_i)`. This form avoids cancellation.
+    :math:`q = \sum_i a_i u_i \phi(x_i)`. This formula avoids cancellation.
     """
     f, weights = smoothed.X @ theta, smoothed.weights
     slopes = smoothed.loss.derivatives(f, smoothed.targets)[1]

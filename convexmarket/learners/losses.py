@@ -4,7 +4,7 @@ All losses of this module except the logistic loss have the form
 
 .. math:: \ell(f; y) = \max_{s \in [low, high]} s\,(f - y) - \tfrac w2 s^2,
 
-where low and high are the extreme slopes. A parabola of width w replaces the kink at y.
+where low and high are the extreme slopes. A parabola of width w replaces the kink at f = y.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Loss(ABC):
 
     ``classifies`` is True if the labels are -1 and 1. ``lipschitz`` is L, the largest absolute
     slope in f. ``curvature`` bounds the second derivative, and is infinite for a loss with kinks.
-    ``at_zero`` is the largest loss of the prediction 0, and is infinite for unbounded labels.
+    ``at_zero`` is the largest loss of the prediction 0 over all labels, which can be infinite.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class Loss(ABC):
         return self.derivatives(f, y)[0]
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
-        """Bound the second derivative within a distance of f, given its values at f."""
+        """Bound the second derivative within ``distance`` of f, given its values at f."""
         return np.full_like(curvatures, self.curvature)
 
     def smoothed(self, width: float) -> Loss:
@@ -78,7 +78,7 @@ class Loss(ABC):
         """
         if np.isfinite(self.curvature):
             return self
-        raise NotSupportedError(f"{self!r:.80} has kinks and no smoothed(); define this method")
+        raise NotSupportedError(f"{self!r:.80} has kinks but no smoothed(); define this method")
 
     def fenchel_gaps(self, f: Floats, y: Floats, slopes: Floats) -> Floats:
         r"""Compute :math:`\ell(f) + \ell^*(s) - sf \ge 0` for slopes s of the smoothed loss."""
@@ -134,7 +134,6 @@ class _Clipped(Loss):
             check_scales(width=self.width)
 
     def _ends(self, y: Any) -> tuple[Any, Any]:
-        """Return the smallest and largest slopes for these labels."""
         raise NotImplementedError
 
     @property
@@ -173,7 +172,7 @@ class _Clipped(Loss):
 
 @dataclass(frozen=True)
 class HingeLoss(_Clipped):
-    """The loss ``max(0, 1 - y*f)``. A parabola of ``width`` up to ``y*f = 1`` replaces the kink.
+    """The loss ``max(0, 1 - y*f)``. A parabola on ``1 - width <= y*f <= 1`` replaces the kink.
 
     Examples
     --------
@@ -186,7 +185,7 @@ class HingeLoss(_Clipped):
 
     @property
     def at_zero(self) -> float:
-        """Smallest loss of a wrong label, which is 1 - width/2 if the width is at most one."""
+        """Smallest loss of a wrong label, which is 1 - width/2 for widths of at most one."""
         return 1.0 - self.width / 2.0 if self.width <= 1.0 else 0.5 / self.width
 
     def _ends(self, y: Any) -> tuple[Any, Any]:
@@ -195,7 +194,7 @@ class HingeLoss(_Clipped):
 
 @dataclass(frozen=True)
 class HuberLoss(_Clipped):
-    """The Huber loss for real labels, which is linear for residuals above ``threshold``.
+    """The Huber loss for real labels, which is linear in residuals larger than ``threshold``.
 
     Examples
     --------
@@ -269,19 +268,19 @@ def lipschitz_risk_constants(
 ) -> tuple[float, float]:
     r"""Compute mu and sigma of the excess risk ``mu * ||a|| + sigma / eta`` of a Lipschitz loss.
 
-    With probability at least :math:`1 - \delta - \delta'`, the loss of every model within reach
-    exceeds the noisy training loss by at most this risk, if the weights do not depend on the rows
-    (docs/theory/objective-perturbation.md). Let D be the range of the loss within reach B, and q
-    the quantile of the noise. The constants are :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}`
-    (smaller for the logistic loss) and :math:`2LBq`. For classification losses, mu and sigma are
-    divided by :math:`\ell(0)`, the smallest loss of a wrong label.
+    If the weights do not depend on the rows, the loss of every model within reach exceeds the noisy
+    training loss by at most this risk with probability at least :math:`1 - \delta - \delta'`
+    (docs/theory/objective-perturbation.md). Let D be the range of the loss for predictions up to B,
+    and q the quantile of the norm of the noise. The constants are
+    :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` (smaller for the logistic loss) and :math:`2LBq`.
+    mu and sigma of classifiers are divided by :math:`\ell(0)`, the smallest loss of a wrong label.
 
     Parameters
     ----------
     loss : Loss
     failure_probability, noise_failure_probability : float
         Probability :math:`\delta` that the concentration inequality fails, and probability
-        :math:`\delta'` that the noise is larger than assumed.
+        :math:`\delta'` that the norm of the noise exceeds its quantile q.
     reach : float
         Bound B on every prediction, the product of bounds on the norms of the model and the rows.
     n_features : int
@@ -291,7 +290,7 @@ def lipschitz_risk_constants(
     Returns
     -------
     mu, sigma : float
-        In shares of wrong labels for classification losses, otherwise in units of the loss.
+        For classification losses, in shares of wrong labels. Otherwise, in units of the loss.
 
     Examples
     --------
@@ -313,7 +312,6 @@ def lipschitz_risk_constants(
 
 
 def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:
-    """Compute the upper quantile of the norm of standard noise."""
     check_share("noise_failure_probability", noise_failure_probability)
     check_count("n_features", n_features)
     return float(gammainccinv(n_features, noise_failure_probability))

@@ -1,8 +1,8 @@
 """Minimise a weighted loss plus a linear and a quadratic term.
 
 The guarantee of objective perturbation holds for the *exact* minimiser. Newton's method therefore
-continues until rounding errors dominate, and the norm of the last gradient is bounded. Rows can be
-stored in several parts. Each pass reads and checks all rows again.
+iterates until rounding errors dominate. The norm of the gradient at the last point is bounded. Rows
+can be stored in several parts. All rows are read and checked again in each pass.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TINY = float(np.finfo(np.float64).tiny)
 SLOPE_UNITS = 16.0  # relative error of a slope, from exp, a sum and a quotient
 MAX_STEPS = 500
 IDLE_STEPS = 20  # steps without progress before the search stops
-REUSE = 0.05  # a Hessian is used again if it reduces the gradient's norm to this share
+REUSE = 0.05  # a Hessian is reused if its step reduces the gradient's norm to this share
 ROUNDING = 4e-16  # relative length below which a step has no effect
 SAMPLE = 100_000  # rows that are fetched from parts to compute a starting point
 
 
 class PerturbedObjective:
-    """A weighted loss plus a linear and a quadratic term. The last derivatives are cached."""
+    """A weighted loss plus a linear and a quadratic term. The latest derivatives are cached."""
 
     chunk = 1024  # number of rows of X whose scaled copy fits in the processor's cache
 
@@ -75,8 +75,8 @@ class PerturbedObjective:
         :math:`\delta_i = \gamma_n |x_i|^\top|w|`. The error of a slope is :math:`\delta_i` times
         the curvature nearby, plus 16 units for its evaluation, if ``exp`` is correct to four units
         in the last place. The errors of the sum over rows, of the quadratic and linear terms, and
-        of the norm are added. The bound is a sum of nonnegative terms. Doubling the bound covers
-        its own rounding errors for fewer than 1e15 rows and features.
+        of the norm are added to these errors. All terms of the bound are nonnegative. The bound is
+        doubled, which covers its rounding errors for fewer than 1e15 rows and features.
         """
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)
@@ -143,7 +143,6 @@ class PerturbedObjective:
         self._point = w.copy()
 
     def _of_data(self, w: Vector) -> tuple[float, Vector]:
-        """Compute the weighted sum of the losses over the rows, and its gradient."""
         losses, self._slopes, self._curvatures = self.loss.derivatives(self.X @ w, self.targets)
         return float(self.weights @ losses), (self.weights * self._slopes) @ self.X
 
@@ -156,7 +155,7 @@ def relative_error(operations: int) -> float:
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
     """Search for a gradient of norm ``tol``, and return the point with the smallest gradient.
 
-    The line search uses slopes, because values are less accurate near the minimum.
+    The line search uses slopes, because near the minimum they are more accurate than values.
     """
     n_rows, n_features = objective.X.shape
     newton, last = None, 0.0
@@ -213,10 +212,10 @@ class RowParts(Protocol):
     shape: tuple[int, int]
 
     def send(self, *columns: NDArray[Any]) -> Any:
-        """Split columns with one entry per row, and store each piece with the rows of its part."""
+        """Split columns that have one entry per row, and store the entries with their rows."""
 
     def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
-        """Apply the function to the rows and the sent columns of each part."""
+        """Apply the function to the rows of each part and the columns stored with them."""
 
 
 def in_parts(X: Any) -> TypeGuard[RowParts]:
@@ -265,7 +264,7 @@ class PartedRows:
         return self
 
     def __getitem__(self, mask: Any) -> PartedRows:
-        """Select rows by a mask. Slices would need a matrix in memory, so they raise an error."""
+        """Select rows by a mask. Slices need a matrix in memory and raise an error."""
         if isinstance(mask, slice):
             raise NotSupportedError(
                 "regularization is too small for rows in partitions; use a larger value, or fit "
@@ -276,7 +275,7 @@ class PartedRows:
         return PartedRows(self._parts, used, self._checked, self._extra).fetched()
 
     def send(self, *columns: NDArray[Any]) -> Any:
-        """Send columns of the used rows to the parts."""
+        """Split columns of the used rows, and store the entries with their rows."""
         positions = np.cumsum(self._used) - 1  # entries for unused rows are arbitrary
         return self._parts.send(*(column[positions] for column in columns))
 
@@ -296,12 +295,11 @@ def _on_rows(
     used: tuple[NDArray[np.bool_]],
     columns: tuple[NDArray[Any], ...],
 ) -> tuple[Any, str]:
-    """Return the result of the function, or a message about invalid rows."""
     (mask,) = used
     rows = np.asarray(part)[mask]
     numbers = rows if rows.dtype == np.float32 else numbers_of(rows)
     if numbers is None:
-        return None, "a row contains a cell that is not a real number; give numbers"
+        return None, "a row contains a cell that is not a real number; give only numbers"
     if not np.isfinite(numbers).all():
         return None, "a row contains NaN or infinity; give finite numbers"
     try:
@@ -316,9 +314,9 @@ def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
 
 
 class PartedObjective(PerturbedObjective):
-    """The objective of rows in parts. Each value, Hessian or error bound takes one pass."""
+    """The objective of rows in parts. Each value, Hessian or bound needs one pass over the rows."""
 
-    # The base class stores X. This class overrides all methods that read rows.
+    # The base class stores X. All methods that read rows are overridden.
     X: PartedRows  # type: ignore[assignment]
 
     def __init__(self, X: PartedRows, *rest: Any) -> None:
@@ -355,7 +353,6 @@ def _on_part(
     targets: Vector,
     weights: Vector,
 ) -> Vector:
-    """Call a method of the objective at w for the rows of one part."""
     objective = PerturbedObjective(rows, targets, weights, np.zeros_like(w), 0.0, loss)
     value, gradient = objective.value_and_gradient(w)
     if method == "value_and_gradient":

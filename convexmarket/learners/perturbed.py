@@ -1,17 +1,17 @@
-r"""Linear models trained by objective perturbation. They minimise a noisy objective exactly.
+r"""Linear models trained by objective perturbation, the exact minimisers of a noisy objective.
 
 .. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
 
 where :math:`b' = (2LR/\eta)\,b` and :math:`b` has a density proportional to :math:`e^{-\|b\|}`.
-Rows have norm at most R, and the loss is convex and L-Lipschitz with curvature at most c
-(Anjarlekar, Etesami and Srikant, Algorithm 1 and Eq. 12, for the logistic loss and R = 1). The
-guarantee of row i is at most :math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)`, plus the cost of a
-second noise that covers the error of the minimiser (:mod:`convexmarket.privacy.accounting`).
+Rows have norm at most R. The loss is convex and L-Lipschitz with curvature at most c. Anjarlekar,
+Etesami and Srikant (Algorithm 1, Eq. 12) use the logistic loss and R = 1. The guarantee of row i is
+at most :math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)`, plus the cost of a second noise that covers
+the error of the minimiser (:mod:`convexmarket.privacy.accounting`).
 
 **A public rule for Lambda.** With regularization "auto", Lambda is
 :math:`2LR\sqrt{n(n+1)}/(\eta W)` for models of norm :math:`W = \frac sR(\eta/n)^{1/4}`, or larger
-if the second noise requires it (docs/theory/objective-perturbation.md). If eta depends on Lambda, a
-single equation determines eta and Lambda.
+if the second noise requires it (docs/theory/objective-perturbation.md). If eta depends on Lambda,
+eta and Lambda are computed from one equation.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ from convexmarket.privacy.random_sources import RandomSource, gamma_sphere_log_d
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
-ROUNDINGS = 4  # roundings of a coordinate of the drawn noise
+ROUNDINGS = 4  # number of further roundings of a coordinate of the noise
 #: A row is dropped if the second noise uses more than LARGEST_SHARE of its epsilon,
 LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # and if its epsilon is below this share of the mean
-BELOW = 2.0**-50  # eta is reduced by this share because of rounding errors
+BELOW = 2.0**-50  # eta is reduced by this share to cover rounding errors
 UNIT = 2.0**-53
 #: Largest deviations that the second noise adds to margins and labels if Lambda follows the rule.
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
 RANGE = 1e-90, 1e90  # range of Lambda by the rule
-NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
+NO_NOISE = 1e-6  # Lambda without noise, divided by the curvature
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class SecondNoise:
             check_scales(solver_epsilon=cost)
 
     def unit(self, n_rows: int, eta: float = np.inf) -> float:
-        """Compute the tolerance for rows of norm 1, slopes up to 1 and at most 10,000 features."""
+        """Return the tolerance for rows of norm 1, slopes up to 1 and at most 10,000 features."""
         if not isinstance(self.tol, str):
             return self.tol
         return 1e-12 + UNIT * (8.0 * n_rows + 2e6 / eta)
@@ -100,7 +100,7 @@ class SecondNoise:
         return Granted(granted.spread(worth))
 
     def paid(self, sold: Floats, unit: float) -> float:
-        """Return the cost of the second noise to each row, or 0 if no second noise is added."""
+        """Return the epsilon that the second noise uses, or 0 if no second noise is added."""
         asking = sold[np.isfinite(sold)]
         if self.solver_epsilon is None or not asking.size:
             return 0.0
@@ -109,7 +109,7 @@ class SecondNoise:
 
 
 class ObjectivePerturbation(Perturbation):
-    """The perturbation that this module describes. ``norm`` is the scale s of the rule."""
+    """Objective perturbation of a linear model. ``norm`` is the scale s of the rule for Lambda."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class ObjectivePerturbation(Perturbation):
         distance = tol / regularization  # distance of the solver's point from the minimiser
         self.weights, self.epsilon, self.regularization = weights, epsilon, regularization
         self.data_norm, self.loss, self.accounting = data_norm, loss, accounting
-        self.eta, self.tol, self.paid = eta, tol, paid  # cost of the second noise to each row
+        self.eta, self.tol, self.paid = eta, tol, paid  # epsilon that the second noise uses
         self.unit = 2.0 * loss.lipschitz * data_norm / eta  # scale of the noise in the gradient
         self.noisy, self.exact = bool(np.isfinite(eta)), second.solver_epsilon is not None
         #: Step and scale of the second noise.
@@ -159,12 +159,12 @@ class ObjectivePerturbation(Perturbation):
         if paid:
             self.assumptions = (
                 f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers"
-                f" the distance of at most {distance:.3g} to the minimiser, for {paid:.3g} of each"
-                " row's epsilon",
+                f" the distance of at most {distance:.3g} to the minimiser and uses {paid:.3g} of"
+                " each row's epsilon",
                 "arithmetic follows IEEE 754; log1p, sin, cos and hypot are accurate to two units"
                 " in the last place",
-                "the solver succeeds on neighbouring data as well; the failure of a fit is not"
-                " covered",
+                "the solver also succeeds on neighbouring data; the failure of a fit is not "
+                "covered",
             )
         else:
             self.assumptions = (
@@ -221,7 +221,7 @@ class ObjectivePerturbation(Perturbation):
         return coef, bound
 
     def noise_effect(self, second: Floats) -> float:
-        """Compute the deviation of a prediction's noise at half the curvature of the loss."""
+        """Compute the deviation of the noise in a prediction, at half the curvature of the loss."""
         gradient = self.unit * np.sqrt(second.size + 1.0)
         bent = second * self.loss.curvature / 2.0
         return float(gradient * np.sqrt(np.sum(second / (bent + self.regularization) ** 2)))
@@ -240,7 +240,7 @@ def public_regularization(
     if np.all(shares == shares[0]):  # the smallest epsilon determines eta
         shares, bounds = shares[:1], np.array([bounds.min()])
     bent = loss.curvature * data_norm**2
-    if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or not enough noise
+    if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or no epsilon left
         return float(np.clip(NO_NOISE * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
     goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0
@@ -310,7 +310,7 @@ class ObjectiveLearner(PrivateLearner):
 
     @abstractmethod
     def _labels(self, y: Any = None) -> Classes | Interval:
-        """Return the public labels, or read them from y if they are None."""
+        """Return the domain of the labels. If the parameter is None, compute the domain from y."""
 
     def risk(
         self,
@@ -320,12 +320,12 @@ class ObjectiveLearner(PrivateLearner):
         noise_failure_probability: float = 0.05,
         max_norm: float = 1.0,
     ) -> tuple[float, float]:
-        """Compute mu and sigma by :func:`lipschitz_risk_constants`.
+        """Compute the constants mu and sigma of the excess risk.
 
         Parameters
         ----------
         n_features, failure_probability, noise_failure_probability
-            See that function.
+            See :func:`lipschitz_risk_constants`.
         max_norm : float, default 1.0
             Bound on the norm of the model.
         """
@@ -397,35 +397,37 @@ class PrivateLogisticRegression(_Classifier):
     Parameters
     ----------
     regularization : "auto" or float, default "auto"
-        Parameter Lambda of the term ``regularization / 2 * ||w||**2``. ``"auto"`` depends only on
-        public numbers (:mod:`convexmarket.learners.perturbed`).
-    data_norm, classes : float or None, default 1.0; pair of labels or None, default (-1, 1)
-        Public bound R on the Euclidean norm of every row, and the public labels, the second of
-        which is the positive class. ``None`` computes the value from the private rows and issues a
-        :class:`~convexmarket.errors.PrivacyLeakWarning`.
+        Parameter Lambda of the term ``regularization / 2 * ||w||**2``. If ``"auto"``, Lambda is
+        computed from public numbers (:mod:`convexmarket.learners.perturbed`).
+    data_norm : float or None, default 1.0
+        Public bound R on the Euclidean norm of every row. If ``None``, it is computed from the
+        private rows, and a :class:`~convexmarket.errors.PrivacyLeakWarning` is issued.
+    classes : pair of labels or None, default (-1, 1)
+        Public labels, of which the second is the positive class. If ``None``, they are read from
+        the private labels with the same warning.
     accounting, cap : {"sharp", "general", "paper"}, default "sharp"; float or None, default None
         The bound on the privacy loss, as in
-        :func:`~convexmarket.privacy.accounting.objective_perturbation_guarantee`. ``"paper"``
-        reproduces Proposition II.2, where the cap k bounds the weights by k / n_sellers.
+        :func:`~convexmarket.privacy.accounting.objective_perturbation_guarantee`. ``"paper"`` is
+        the bound of Proposition II.2, where the weights are at most ``cap / n_sellers``.
     calibration : {"total", "noise"}, default "total"
-        With ``"total"``, ``epsilon_`` is at most the granted epsilon of each row. ``"noise"``
-        reproduces Algorithm 1, where ``epsilon_`` can exceed the granted epsilon.
+        With ``"total"``, ``epsilon_`` is at most the granted epsilon of each row. With ``"noise"``,
+        as in Algorithm 1, ``epsilon_`` can exceed the granted epsilon.
     tol : "auto" or float, default "auto"
         Largest norm of the gradient at which the solver stops, including rounding errors.
-        ``"auto"`` depends on the number of rows.
+        If ``"auto"``, the tolerance is computed from the number of rows and eta.
     solver_epsilon : "auto", float or None, default "auto"
         Cost, to every used row, of a second noise that covers the errors of the solver and of
-        floating point. This noise is exact and discrete, on a lattice, with scale
-        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. ``"auto"`` uses the
-        share ``sqrt(tol / smallest weight)``, which balances the two noises. Rows with a share
-        above 3 per cent and less than 1 per cent of the mean epsilon are dropped. ``None`` adds no
-        second noise. The guarantee then assumes that digits below ``2 * tol / regularization`` are
-        not read. Except in simulations, a :class:`~convexmarket.errors.PrivacyLeakWarning` is
-        issued.
+        floating point. This noise is exact discrete noise on a lattice, with scale
+        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. If ``"auto"``, it uses
+        the share ``sqrt(tol / smallest weight)`` of epsilon, which balances the two noises. A row
+        is dropped if this share is above 3 per cent and its epsilon is below 1 per cent of the
+        mean. If ``None``, the second noise is omitted. The guarantee then assumes that digits below
+        ``2 * tol / regularization`` are not read. Except in simulations, a
+        :class:`~convexmarket.errors.PrivacyLeakWarning` is issued.
     features : PublicFeatures or None, default None
         Public ranges and categories that map the rows of a table X into a ball.
     epsilon, random_state : default None
-        Default arguments of ``fit``.
+        Default values of the arguments of ``fit``.
 
     Attributes
     ----------
@@ -435,9 +437,10 @@ class PrivateLogisticRegression(_Classifier):
         Epsilon of each row in nats, and the full guarantee with its assumptions.
     classes_, eta_, regularization_, data_norm_, tol_, solver_epsilon_
         The label set, the eta that determined the noise, and the parameters that were used.
-    rounding_, gradient_norm_ : float or None, float
-        The lattice step of ``coef_`` (None without a second noise), and a proven bound on the norm
-        of the gradient. With a second noise the bound is ``tol``, which is public.
+    rounding_ : float or None
+        The lattice step of ``coef_``, or None without a second noise.
+    gradient_norm_ : float
+        Proven bound on the norm of the gradient. With a second noise, it is the public ``tol_``.
 
     References
     ----------
@@ -483,7 +486,7 @@ class PrivateLinearSVC(_Classifier):
     Parameters
     ----------
     others
-        Parameters and attributes are as in :class:`PrivateLogisticRegression`.
+        As in :class:`PrivateLogisticRegression`.
     width : float, default 1.0
         Width of the parabola that replaces the kink. The curvature of the loss is ``1 / width``.
 
@@ -515,10 +518,12 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     Parameters
     ----------
     others
-        Parameters and attributes are as in :class:`PrivateLogisticRegression`.
-    threshold, target_range : float, default 1.0; pair of floats, default (-1, 1)
-        Residual above which the loss is linear, and the lowest and highest public labels.
-        :class:`PersonalizedRidge` chooses the threshold and fits an intercept.
+        As in :class:`PrivateLogisticRegression`.
+    threshold : float, default 1.0
+        Size of the residual above which the loss is linear. In :class:`PersonalizedRidge`, the
+        threshold is computed by a public rule, and an intercept is fitted.
+    target_range : pair of floats, default (-1, 1)
+        Public bounds on the labels.
 
     Examples
     --------

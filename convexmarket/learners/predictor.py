@@ -1,7 +1,7 @@
-r"""Kernels with public bounds on feature norms, and predictors that can be published.
+r"""Kernels with public bounds on the norms of features, and predictors that can be published.
 
-The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public. The kernel and a
-public ball that contains all rows determine the bound. Kernels are computed by scikit-learn.
+The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public. It is computed from
+the kernel and a public ball that contains all rows. Kernel matrices are computed by scikit-learn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "laplacian": ("gamma",),
     "cosine": (),
 }
-#: Kernels whose feature norms depend on the rows. Features of other kernels have norm 1 or 0.
+#: Kernels whose feature norms depend on the rows. The features of other kernels have norm 1 or 0.
 UNBOUNDED = ("linear", "poly")
 LARGEST_EXPONENT = 700.0  # largest exponent without overflow
 TINY = 1e-280  # smaller squared norms of features are treated as zero
@@ -48,7 +48,7 @@ class Kernel:
     Parameters
     ----------
     name, gamma, degree, coef0
-        "linear", "poly", "rbf", "laplacian" or "cosine", as in scikit-learn.
+        "Name and parameters in scikit-learn: "linear", "poly", "rbf", "laplacian" or "cosine".
     data_norm : float or None
         Public bound on the Euclidean norm of every row.
 
@@ -126,7 +126,7 @@ class Kernel:
             return float(np.sqrt(slope))
         raise NotSupportedError(
             f"the features of kernel {self.name!r} have no known Lipschitz constant, so a net of "
-            "points gives no bound between its points; use 'rbf', 'linear' or 'poly'"
+            "points gives no bound between the points; use 'rbf', 'linear' or 'poly'"
         )
 
     def diagonal(self, X: Floats) -> Floats:
@@ -139,14 +139,14 @@ class Kernel:
         return np.where((squares > 0) | (self.name != "cosine"), 1.0, 0.0)
 
     def check_domain(self, X: Floats, what: str) -> None:
-        """Check that rows lie in the public domain.
+        """Check that rows are in the public domain.
 
         Raises
         ------
         DataError
         """
-        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding errors
-            raise DataError(f"{what} has rows whose norms overflow; scale them")
+        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels would be rounding errors
+            raise DataError(f"{what} has rows whose norms overflow; scale these rows")
         if self.data_norm is not None:
             Ball(self.data_norm).rows(X, f"rows of {what}")
 
@@ -157,8 +157,8 @@ def cholesky_features(
     r"""Compute a pivoted Cholesky factorisation until the residuals are small.
 
     Return the pivots, the features G of shape (n_rows, rank), and r, the diagonal of the kernel
-    matrix minus :math:`GG^\top`. The rows of G at the pivots form a lower triangular matrix. The
-    factorisation stops if :math:`\sum_i a_i\sqrt{r_i}` is at most ``tol`` or r is rounding error.
+    matrix minus :math:`GG^\top`. The rows of G at the pivots form a lower triangular matrix. It
+    stops when :math:`\sum_i a_i\sqrt{r_i}` is at most ``tol`` or r consists of rounding errors.
     """
     residuals = np.maximum(kernel.diagonal(X), 0.0)
     floor = 4.0 * np.finfo(np.float64).eps * float(residuals.max(initial=0.0))
@@ -189,7 +189,7 @@ class PublicPredictor:
     Parameters
     ----------
     kernel, points, coefficients
-        The function is a linear combination of the kernel at the points, which are public.
+        The function is the sum of ``coefficients[i] * kernel(x, points[i])``. Points are public.
     guarantee : Guarantee
         Guarantee of the release.
     classes, feature_names : tuples, optional
@@ -249,12 +249,12 @@ class PublicPredictor:
         r"""Move the function towards the answer at a point, and project the result onto a ball.
 
         Let the true function f be in the ball of radius ``max_norm``. Let d be the error of the old
-        function at the point z, and x a bound on the error of the answer. The squared distance from
-        f decreases by at least :math:`(d^2 - x^2)/D`, where D is at least k(z, z), the default.
+        function at the point z, and x a bound on the error of the answer. The step reduces the
+        squared distance from f by at least :math:`(d^2 - x^2)/D`, where D is at least k(z, z).
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])
-        if square <= TINY:  # all functions vanish at this point
+        if square <= TINY:  # all functions in the RKHS vanish at this point
             return self
         step = (answer - float(self.predict(row)[0])) / (divisor or square)
         points, steps = np.vstack([self.points, row]), np.append(self.coefficients, step)
@@ -266,7 +266,7 @@ class PublicPredictor:
 def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = None) -> Floats:
     """Convert rows to a finite matrix with the right columns, or raise a DataError.
 
-    A vector is a single row. The columns of a table must have the given names in the same order.
+    A vector is treated as one row. The columns of a table must have the given names in this order.
     """
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and tuple(columns) != names:

@@ -1,8 +1,8 @@
 """The protocol of learners, and the base class of the learners in this package.
 
-A fit plans the release from the granted epsilons and other public numbers, and computes its
-guarantee. The fit then checks the account and the rows, charges the account, and draws the noise.
-Each learner defines its public domain and its plan.
+``fit`` plans the release from the granted epsilons and other public numbers, and computes the
+guarantee. It then checks the account and the rows, charges the account, and draws the noise. Each
+learner defines its public domain and its plan.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 class Learner(Protocol):
-    """The protocol of models that are trained with an epsilon for each row.
+    """The protocol of learners that train a model with an epsilon for each row.
 
     Classes with these members need not inherit from this class (docs/howto/learners.md). After
     ``fit``, ``guarantee_`` has one epsilon for each row, which is at most the granted epsilon.
@@ -65,7 +65,7 @@ class Learner(Protocol):
         rows: ArrayLike | None = None,
         accountant: Account | None = None,
     ) -> Self:
-        """Train and release a model within the epsilon of each row, in nats.
+        """Train a model, and release it with at most the granted epsilon for each row, in nats.
 
         Rows with epsilon 0 are not read. Budgets are checked before rows are read.
 
@@ -93,11 +93,11 @@ class PrivateLearner(BaseEstimator):
 
     #: Name of the model in a guarantee.
     _model: ClassVar[str]
-    #: Parameters of the domain. If a parameter is None, private rows determine its value.
+    #: Parameters of the domain. If a parameter is None, its value is computed from private rows.
     _public: ClassVar[tuple[str, ...]]
     #: Whether tables are mapped to the unit box instead of the ball.
     _box: ClassVar[bool] = False
-    #: Parameter for which None means floating-point noise.
+    #: Name of the parameter that is None if the noise is drawn in floating point.
     _exactness: ClassVar[str]
 
     @abstractmethod
@@ -106,7 +106,7 @@ class PrivateLearner(BaseEstimator):
 
     @abstractmethod
     def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
-        """Return the public domain, and compute parameters that are None from X and y."""
+        """Return the public domain, where parameters that are None are computed from X and y."""
 
     @abstractmethod
     def _plan(self, granted: Granted, n_features: int, domain: Domain) -> Perturbation:
@@ -126,34 +126,37 @@ class PrivateLearner(BaseEstimator):
         accountant: Account | None = None,
         random_state: RandomSource = None,
     ) -> Self:
-        """Train and release a model within the epsilon of each row.
+        """Train a model, and release it with at most the granted epsilon for each row.
 
         Parameters
         ----------
         X, y : array_like of shape (n_rows, n_features), (n_rows,)
-            Rows in the public domain, and labels from the public set or range. Rows in partitions
-            (:func:`convexmarket.partitions.rows`) are not collected, except for at most 100,000.
+            Rows in the public domain, and labels from the public set or range. At most 100,000 rows
+            are collected from partitions (:func:`convexmarket.partitions.rows`).
         epsilon : array_like of shape (n_rows,), or float
             Nonnegative epsilon of each row, or one number for all rows, in nats. It must not depend
-            on the data. The default is the constructor's value. Rows with epsilon 0 are not read.
-            If some epsilons are infinite, only their rows are used by default, without protection.
+            on the data. The default is ``self.epsilon``. Rows with epsilon 0 are not read. If some
+            epsilons are infinite, only their rows are used by default, and they are not protected.
         rows : array_like of int, optional
             Positions of the rows in the account. The default is all rows of the account.
         accountant : Account, optional
-            Account that is charged. The default is all open accounts
-            (:func:`convexmarket.privacy.account`). If the fit fails later, the charge remains,
-            because the failure depends on the rows.
+            Account that is charged. By default, all open accounts
+            (:func:`convexmarket.privacy.account`) are charged. If the fit fails after the charge,
+            the charge remains, because the failure depends on the rows.
         random_state : None or Simulation, default None
-            Source of the noise. The default is the constructor's value. ``None`` means a fresh
-            seed, which is not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible,
-            but does not protect the rows. A plain seed causes a
+            Source of the noise. The default is ``self.random_state``. If ``None``, a fresh seed is
+            drawn and not stored. Noise of a :class:`~convexmarket.privacy.Simulation` is
+            reproducible, but does not protect the rows. A plain seed causes a
             :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
         Raises
         ------
-        ParameterError, DataError, NotSupportedError
-            If an argument is out of range, no noise satisfies the epsilons, the data are malformed
-            or outside the public domain, or the release needs the rows in memory.
+        ParameterError
+            If an argument is out of range, or no noise satisfies the epsilons.
+        DataError
+            If the data are malformed or outside the public domain.
+        NotSupportedError
+            If the release needs the rows in memory.
         BudgetExceededError
             If the release exceeds a budget. In this case, no row is read or charged.
         SolverError
@@ -187,7 +190,7 @@ class PrivateLearner(BaseEstimator):
     def _begun(
         self, X: Any, y: Any, epsilon: ArrayLike | None, *, public: bool = False
     ) -> tuple[Granted, Perturbation, Domain, tuple[Any, NDArray[Any]] | None]:
-        """Plan a release, and also return the rows if the domain was computed from them."""
+        """Plan a release. Also return the rows, if the domain was computed from them."""
         self._check_parameters()
         granted, n_features = self._granted(Granted.of(X, epsilon)), self._n_features(X, y)
         data = None
@@ -213,14 +216,14 @@ class PrivateLearner(BaseEstimator):
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
         """Compute the guarantee of a fit from public quantities only, before the fit.
 
-        A regularization of "auto" depends on ``n_features``, by default 1. Errors are as in
+        A regularization of "auto" depends on ``n_features``, whose default is 1. Errors are as in
         :meth:`fit`. A domain that is not public raises a ParameterError.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
         return self._guarantee(granted, plan, domain, None)
 
     def noise_effect(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
-        r"""Compute the standard deviation that noise adds to a prediction, before the fit.
+        r"""Compute the standard deviation of the noise in a prediction, before the fit.
 
         The deviation is in units of the label, or of the margin for a classifier. For rows drawn
         uniformly from the public domain, the deviation is
@@ -253,10 +256,11 @@ class PrivateLearner(BaseEstimator):
         return domain.half * plan.noise_effect(second)
 
     def noise_limit(self) -> float:
-        """Return the :meth:`noise_effect` above which a constant is as accurate as the model.
+        """Return the :meth:`noise_effect` above which the model predicts no better than a constant.
 
-        The limit is the standard deviation of uniform labels. For a classifier, the limit is 4:
-        such noise changes the label of a row of margin 1 with a probability of 40 per cent.
+        For regression, the limit is the standard deviation of uniform labels. For a classifier, it
+        is 4. Noise of deviation 4 changes the predicted label of a row of margin 1 with probability
+        0.4.
         """
         labels = self._domain(1).labels
         return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0
@@ -270,24 +274,21 @@ class PrivateLearner(BaseEstimator):
         return granted, self._plan(granted, n_features, domain), domain
 
     def _predicted(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_ + intercept_``."""
         check_is_fitted(self)
         rows = dense_rows(self, X, box=self._box, dtype=np.float64, reset=False)
         return np.asarray(rows @ self.coef_ + self.intercept_)
 
     def _leaking(self) -> list[str]:
-        """List the parameters of the domain that must be computed from private rows."""
         return [name for name in self._public if getattr(self, name) is None]
 
     def _refuse_leaks(self) -> None:
         if leaks := [f"{name}=None" for name in self._leaking()]:
             raise ParameterError(
                 f"{' and '.join(leaks)} would be computed from private rows, and no account can "
-                "be charged for this; pass a public bound, range or label set"
+                "be charged for this computation; pass a public bound, range or label set"
             )
 
     def _n_features(self, X: Any, y: Any) -> int:
-        """Return the public number of features, without reading values."""
         if self.features is not None:
             return self.features.n_features_out_
         shape = X.shape if hasattr(X, "shape") else checked_numbers("X", X, DataError).shape
@@ -317,7 +318,6 @@ class PrivateLearner(BaseEstimator):
     def _checked(
         self, X: Any, y: NDArray[Any], granted: Granted, domain: Domain
     ) -> tuple[Any, Floats]:
-        """Check that rows and labels are in the domain, and scale them for the release."""
         labels = (domain.labels.numbers(y) - domain.middle) / domain.half
         if self._box:
             labels = np.clip(labels, -1.0, 1.0)
@@ -356,7 +356,7 @@ class PrivateLearner(BaseEstimator):
                 noise_assumption(source, any_noise=plan.noisy),
                 *exceeding,
                 *places,
-                "epsilon and all parameters do not depend on the data",
+                "neither epsilon nor any parameter depends on the data",
                 *plan.assumptions,
                 "only the coefficients are published, once",
             ),

@@ -1,12 +1,12 @@
 r"""Choose parameters of a learner privately, among models trained on private rows.
 
-Candidates are scored on public rows but trained on private rows, so the choice has a cost (unlike
-in A, Remark IV.2). Two methods of charging are available for learners with delta zero. With "sum",
-each of K candidates is trained once with :math:`\epsilon_i/K`, and all models can be published.
-With "trials", J candidates are drawn at random and trained with :math:`\epsilon_i/2`. Only the best
-model is published. The number J is secret, and :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and
-Steinke, Hyperparameter Tuning with Renyi Differential Privacy; proof in
-docs/theory/objective-perturbation.md).
+Candidates are scored on public rows but trained on private rows, so the choice uses privacy
+(contrary to A, Remark IV.2). Learners with delta zero can be charged by two methods. With "sum",
+each of K candidates is trained once with epsilons :math:`\epsilon_i/K`, and all models can be
+published. With "trials", J candidates are drawn at random and trained with epsilons
+:math:`\epsilon_i/2`, and only the best model is published. J is secret and has the distribution
+:math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and Steinke, Hyperparameter Tuning with Renyi
+Differential Privacy; proof in docs/theory/objective-perturbation.md).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BELOW = 2.0**-50
 MOST_TRIALS = 10_000.0
 #: Assumption of the guarantee for each charge.
 HOW: dict[str, str] = {
-    "sum": "each candidate is trained once, and their privacy losses add up",
+    "sum": "each candidate is trained once, and the privacy losses of all candidates add up",
     "trials": "only the best of a random number of trials is published; the number, drawn in double"
     " precision, is secret",
 }
@@ -56,25 +56,27 @@ class PrivateSearch(BaseEstimator):
     Parameters
     ----------
     learner : Learner
-        Any learner with ``set_params``, ``score`` and delta zero.
+        Any learner that has delta zero and the methods ``set_params`` and ``score``.
     grid : mapping of str to sequence
         Candidates, as in :class:`sklearn.model_selection.ParameterGrid`.
     validation : (X, y)
         Public rows and labels for the scores of candidates.
-    charge, trials : {"trials", "sum"}, default "trials"; float, default 10.0
-        Method of charging, and mean number of trials. For two candidates, ``"sum"`` is better: both
-        are trained, with the same noise as in ``"trials"``.
+    charge : {"trials", "sum"}, default "trials"
+        Method of charging. For two candidates, ``"sum"`` is better: both candidates are trained,
+        with the same noise as in ``"trials"``.
+    trials : float, default 10.0
+        Mean number of trials.
     epsilon : default None
         Default ``epsilon`` of ``fit``.
 
     Attributes
     ----------
     best_estimator_, best_params_ : Learner, dict
-        The best learner and its parameters. Its own ``guarantee_`` covers only one training.
+        The best learner and its parameters. The learner's ``guarantee_`` covers only one training.
     scores_ : ndarray of shape (n_candidates,), or None
         Scores of all candidates in the order of the grid, or None for ``"trials"``.
     guarantee_, epsilon_ : Guarantee, ndarray of shape (n_rows,)
-        Guarantee of the whole search, and its epsilon for each row.
+        Guarantee of the whole search, and the epsilon of each row in this guarantee.
 
     Examples
     --------
@@ -118,24 +120,26 @@ class PrivateSearch(BaseEstimator):
         accountant: Account | None = None,
         random_state: RandomSource = None,
     ) -> Self:
-        """Train candidates, and store the candidate with the highest score.
+        """Train the candidates, and store the candidate with the highest score.
 
         Parameters
         ----------
         X, y, epsilon, rows, accountant, random_state
-            See the learner. Epsilon must be finite. It is charged only once for the whole search.
+            As in ``fit`` of the learner. Epsilon must be finite, and is charged once in total.
 
         Raises
         ------
-        ParameterError, BudgetExceededError
-            If an argument or a candidate's share is invalid, or a budget is exceeded.
+        ParameterError
+            If an argument or a candidate's share of epsilon is invalid.
+        BudgetExceededError
+            If the search exceeds a budget.
         """
         default = self.epsilon if epsilon is None else epsilon
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
         granted = Granted.of(X, epsilon)
         if not np.isfinite(granted.epsilon).all():
             raise ParameterError(
-                "epsilon is infinite in some rows; PrivateSearch is only for finite epsilons"
+                "epsilon is infinite in some rows, but PrivateSearch needs finite epsilons"
             )
         candidates, share = self._candidates(), self._share()
         gamma = _stopping(self.trials)
@@ -143,7 +147,7 @@ class PrivateSearch(BaseEstimator):
         learners = [unfitted(self.learner).set_params(**chosen) for chosen in candidates]
         for learner in learners:
             if hasattr(learner, "promise"):
-                learner.promise(part)  # an invalid candidate raises its error before the charge
+                learner.promise(part)  # an invalid candidate raises an error before the charge
         assumptions = (
             noise_assumption(random_state),
             "the candidates and the rows of their scores are public",
@@ -202,11 +206,10 @@ class PrivateSearch(BaseEstimator):
         except (TypeError, ValueError) as error:
             raise ParameterError(f"grid must map parameters to their values: {error}") from None
         if candidates in ([], [{}]):
-            raise ParameterError("grid is empty; give parameters with their candidate values")
+            raise ParameterError("grid is empty; give parameters and their candidate values")
         return candidates
 
     def _share(self) -> float:
-        """Return the share of the granted epsilon that one training uses."""
         check_choice("charge", self.charge, Charge)
         return 0.5 if self.charge == "trials" else 1.0 / len(self._candidates())
 

@@ -1,8 +1,8 @@
 r"""Ridge regression with a guarantee for each seller.
 
 The model minimises the weighted mean of squared errors plus :math:`\lambda\|\theta\|^2`. On the
-unit scale, public ranges map features to [0, 1] and labels to [-1, 1]. All parameters depend only
-on the epsilons, the shape of X and the ranges (docs/theory/ridge.md, section 7.4).
+unit scale, public ranges map features to [0, 1] and labels to [-1, 1]. All parameters are computed
+from the epsilons, the shape of X and the ranges (docs/theory/ridge.md, section 7.4).
 
 **Objective perturbation** uses the Huber loss, which is linear for residuals above a threshold T.
 The threshold bounds the effect of a row on the model. One public rule determines :math:`\lambda`
@@ -66,7 +66,7 @@ Where: TypeAlias = Literal["auto", "objective", "statistics", "output"]
 Weighting: TypeAlias = Literal["granted", "bound", "equal"]
 Rounding: TypeAlias = Literal["auto"] | float | None
 
-#: Range of the Huber threshold, and the divisor of sqrt(eta / n_coefficients) in its rule.
+#: Range of the Huber threshold, and the divisor of sqrt(eta / n_coefficients) in its formula.
 THRESHOLDS, INFORMATION = (0.125, 1.0), 160.0
 #: Candidates for lambda with output perturbation.
 LAMBDAS = np.geomspace(1e-4, 1e2, 121)
@@ -79,39 +79,40 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     Parameters
     ----------
     regularization : "auto" or float, default "auto"
-        :math:`\lambda` on the unit scale. ``"auto"`` uses public rules. 0 requires rows with
-        infinite epsilon.
+        :math:`\lambda` on the unit scale. If ``"auto"``, it is computed by a public rule. 0
+        requires rows with infinite epsilon.
     perturbation : {"auto", "objective", "statistics", "output"}, default "auto"
         Quantity to which noise is added: the objective, sums over rows, or the model (PDP-OP).
-        ``"auto"`` means ``"objective"``, which had the lowest error in most simulations. The noise
-        of ``"statistics"`` increases with the square of the number of features.
+        ``"auto"`` is ``"objective"``, which had the lowest error in most simulations. The noise of
+        ``"statistics"`` increases with the square of the number of features.
     weighting : {"granted", "bound", "equal"} or array_like of shape (n_rows,), default "granted"
-        ``"granted"`` weights are proportional to epsilon, which adds the least noise. ``"bound"``
-        minimises the bound of :meth:`risk` for the same epsilons and needs ``label_noise``.
-        ``"equal"`` gives all rows equal weights and the smallest epsilon. An array of nonnegative
-        weights must sum to one and not depend on the data.
+        If ``"granted"``, weights are proportional to epsilon, which minimises the noise. If
+        ``"bound"``, weights minimise the bound of :meth:`risk`, which needs ``label_noise``. If
+        ``"equal"``, all rows have equal weights and the smallest epsilon. An array of nonnegative
+        weights must sum to one and must not depend on the data.
     fit_intercept : bool, default True
-        Whether to append a constant feature, which is regularised like the other features. If so,
+        Whether to append a constant feature, which is regularised like the other features. If True,
         features are centred unless the perturbation is ``"output"``.
     max_norm, sensitivity : float or None, default None; {"tight", "paper"}, default "tight"
-        Parameters of :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`, for ``"output"``.
-    label_noise, failure_probability : float or None, default None; float, default 0.05
-        Public standard deviation of the labels' noise on the unit scale, and the probability that
-        the bound of :meth:`risk` fails, for ``weighting="bound"``.
+        For ``"output"``, arguments of :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
+    label_noise : float or None, default None
+        Public standard deviation of the label noise on the unit scale, for ``weighting="bound"``.
+    failure_probability : float, default 0.05
+        Probability that the bound of :meth:`risk` fails, for ``weighting="bound"``.
     delta : float, default 0.0
         Probability with which a row's privacy loss can exceed its epsilon. A positive value
         is for ``"statistics"`` with an intercept; Gaussian noise then increases with the features.
     feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
         Public lowest and highest values of the features (numbers or arrays) and of the labels.
-        ``None`` computes the values from the rows, with a
-        :class:`~convexmarket.errors.PrivacyLeakWarning`. Predictions are clipped to the range of
-        the labels.
+        If ``None``, they are computed from the rows, and a
+        :class:`~convexmarket.errors.PrivacyLeakWarning` is issued. Predictions are clipped to
+        ``target_range``.
     rounding : "auto", float or None, default "auto"
         For ``"output"``, a bound on the step, a power of two, to which the model is rounded on the
-        unit scale before exact discrete noise is added. ``"auto"`` increases the noise by less than
-        a hundredth, and drops rows of less than a millionth of the mean weight. If the error of the
-        solve has no bound, ``"auto"`` means ``None``, which adds floating-point noise as in the
-        paper. Its last digits can reveal rows, so a
+        unit scale before exact discrete noise is added. If ``"auto"``, the noise increases by less
+        than a hundredth, and rows of less than a millionth of the mean weight are dropped. If
+        ``None``, or ``"auto"`` without a bound on the error of the solve, the noise is in floating
+        point, as in the paper. The last digits of this noise can reveal rows, so a
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued except in simulations.
     features, epsilon, random_state : default None
         See :class:`PrivateLogisticRegression`. Tables are mapped to the unit box.
@@ -123,7 +124,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     epsilon_, guarantee_ : ndarray of shape (n_rows,), Guarantee
         Epsilon of each row in nats, which is at most the granted epsilon, and the full guarantee.
     regularization_, rounding_ : float, float or None
-        The :math:`\lambda` of the fit, and the lattice step (None for floating-point noise).
+        :math:`\lambda` of the fit, and the lattice step, which is None for floating-point noise.
     noise_rate_ : float
         :math:`\eta` of ``"output"`` and ``"statistics"``. The density of each coordinate is
         proportional to :math:`e^{-\eta|z_j|}` on the unit scale. Floating-point
@@ -179,16 +180,16 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
 
         For ``"objective"``, the excess loss of models of norm 1 is bounded
         (:func:`~convexmarket.learners.lipschitz_risk_constants`). Otherwise, the error of the model
-        on the unit scale is bounded (:func:`~convexmarket.learners.ridge_risk_constants`), and
-        ``"auto"`` is replaced by a regularization of 1. With ``"statistics"``, noise N in the
-        feature moments and n in the label moments changes the model by at most
+        on the unit scale is bounded (:func:`~convexmarket.learners.ridge_risk_constants`), where a
+        regularization of ``"auto"`` is replaced by 1. With ``"statistics"``, noise N in the feature
+        moments and n in the label moments changes the model by at most
         :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`.
 
         Parameters
         ----------
         n_features : int
         label_noise, failure_probability : float
-            The default of ``label_noise`` is the constructor's value, or else 1, the largest value.
+            ``label_noise`` defaults to the value of the constructor. If both are None, it is 1.
         """
         if label_noise is None:
             label_noise = 1.0 if self.label_noise is None else self.label_noise
@@ -215,12 +216,10 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return "objective" if self.perturbation == "auto" else self.perturbation
 
     def _appends(self) -> bool:
-        """Check whether a constant feature is appended."""
         given = self.features is not None and self.features.intercept
         return bool(self.fit_intercept) and not (given and self._where() == "objective")
 
     def _norm(self, size: int) -> float:
-        """Compute the largest norm of a row, after centring if the model has an intercept."""
         return float(np.sqrt(size) / 2.0 if self.fit_intercept else np.sqrt(size))
 
     def _check_parameters(self) -> None:
@@ -279,7 +278,6 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return OutputPerturbation(weights, sold, value, size, **options)
 
     def _public_lambda(self, eta: float, n_features: int) -> float:
-        """Compute lambda by the public rule of the perturbation."""
         size = n_features + bool(self.fit_intercept)
         if np.isinf(eta):
             return 1e-6
@@ -293,7 +291,6 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return float(LAMBDAS[np.argmin(noise + LAMBDAS / 4.0)])
 
     def _weights(self, granted: Granted, n_features: int) -> Floats:
-        """Compute the weights of the used rows."""
         if not isinstance(self.weighting, str):
             weights = check_weights(self.weighting, granted.epsilon.size)
             wrong = np.count_nonzero(weights[~granted.used])
@@ -311,8 +308,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             return granted.weights()
         if self.label_noise is None:
             raise ParameterError(
-                "weighting='bound' needs label_noise, the standard deviation of the labels' "
-                "noise; pass a public value, or use weighting='granted'"
+                "weighting='bound' needs label_noise, the standard deviation of the label noise; "
+                "pass a public value, or use weighting='granted'"
             )
         mu, sigma = self.risk(n_features, failure_probability=self.failure_probability)
         weights = weights_for_guarantees(sold, mu, sigma)[0]
@@ -340,7 +337,7 @@ def expected_loss(
     Parameters
     ----------
     estimator : PersonalizedRidge
-        An estimator with ``perturbation="output"``, or fitted to rows without a guarantee.
+        Estimator with ``perturbation="output"``, or any estimator if all epsilons are infinite.
     X, y, X_test, y_test, epsilon
         Arguments of ``fit``, and test rows.
     penalty : float, default 0
@@ -353,8 +350,10 @@ def expected_loss(
 
     Raises
     ------
-    DataError, NotSupportedError
-        If a row is out of range, or the estimator does not use output perturbation.
+    DataError
+        If a row is outside the public ranges.
+    NotSupportedError
+        If the estimator does not use output perturbation.
 
     Examples
     --------
@@ -381,7 +380,7 @@ def expected_loss(
     test_rows, test_labels = dense_rows(estimator, X_test, y_test, **options)
     if not isinstance(plan, OutputPerturbation):
         raise NotSupportedError(
-            "the expected loss has a closed form only for perturbation='output'; use 'output'"
+            "the expected loss needs a closed form, which exists only for perturbation='output'"
         )
     half = domain.half
     test, truth = domain.rows.rows(test_rows, check=False), (test_labels - domain.middle) / half

@@ -10,8 +10,8 @@ matrix of second moments of the features, :math:`A_+` is the positive part of A,
 vector of cross moments of features and labels. Replacing row i changes the sums by at most
 :math:`w_i` times :func:`statistics_sensitivity`.
 
-The model or the sums are rounded to a lattice. The scale of the exact discrete noise covers their
-numerical errors. Proofs and error bounds are in docs/theory/ridge.md, section 7.4.
+The model or the sums are rounded to a lattice. Exact discrete noise is added, and its scale also
+covers numerical errors. Proofs and error bounds are in docs/theory/ridge.md, section 7.4.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 
 CHUNK = 8192  # rows per block, which limits the memory for weighted copies of rows
-# The normal equations are inaccurate if lambda is a smaller share of the Gram matrix's trace.
+# The normal equations are used if lambda exceeds this share of the Gram matrix's trace.
 WELL_CONDITIONED = 1e-7
 UNIT = 2.0**-53
-SMALL_CHAIN = 10  # roundings of an entry other than those of sums
+SMALL_CHAIN = 10  # roundings of an entry, apart from those in sums
 NORM_SLACK = 1.01  # ratio of a computed model's norm to the bound on the exact norm
-UPWARD = 1.0 + 1e-9  # margin for rounding errors of a formula
+UPWARD = 1.0 + 1e-9  # margin for rounding errors in a formula
 FINE = 1000
 LARGEST = 1.01  # largest entry of the sums if the weights sum to one
 #: Excess of the squared scale of discrete over continuous Gaussian noise (docs/theory.md).
@@ -89,7 +89,6 @@ def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> 
 
 
 def _moments(X: Matrix, y: Vector, weights: Vector) -> Matrix:
-    """Compute weighted second moments, and append the cross moments with labels as a column."""
     weighed = (weights[:, None] * X).T
     return np.column_stack([weighed @ X, weighed @ y])
 
@@ -99,14 +98,14 @@ def solve_ridge(
 ) -> Vector:
     r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
 
-    A Cholesky factorisation solves the normal equations. If they are ill-conditioned, an orthogonal
-    factorisation is used instead.
+    The normal equations are solved by a Cholesky factorisation or, if they are ill-conditioned, by
+    an orthogonal factorisation.
 
     Parameters
     ----------
     X, y, weights : ndarrays of shapes (n_rows, n_features), (n_rows,) and (n_rows,)
     regularization : float
-        Nonnegative :math:`\lambda`. Zero gives the solution of least norm.
+        Nonnegative :math:`\lambda`. If zero, the solution of least norm is returned.
 
     Returns
     -------
@@ -147,10 +146,10 @@ def noisy_loss(
 ) -> NoisyLoss:
     r"""Compute the mean and deviation of the test loss of :math:`\hat\theta = \theta + Z`.
 
-    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`, and odd moments of Z vanish. For a
+    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`. The odd moments of Z are zero. For a
     density proportional to :math:`e^{-\eta\|z\|}`, :math:`E z_j^2 = (d+1)/\eta^2`,
     :math:`E z_i^2 z_j^2 = (d+1)(d+3)/\eta^4` for distinct coordinates, and :math:`E z_j^4` is three
-    times this value. On a lattice of step q, coordinates are independent. With
+    times this value. On a lattice of step q, the coordinates are independent. With
     :math:`r = e^{-\eta q}`, :math:`E z^2 = 2q^2r/(1-r)^2` and
     :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
     """
@@ -209,7 +208,7 @@ def ridge_error_bound(
     Parameters
     ----------
     weights, rate, regularization, n_features, failure_probability
-        Weights of the rows, which sum to one, and rate of the noise. Infinity means no noise.
+        Weights of the rows, which sum to one, and rate of the noise (infinite without noise).
     coef_norm, label_noise, smallest_eigenvalue : float
         Public bound on :math:`\|\theta^*\|`, standard deviation of the :math:`e_i`, and lower bound
         on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
@@ -255,9 +254,9 @@ def ridge_risk_constants(
     r"""Compute the weights (mu, sigma) of ridge regression in the objective of a market.
 
     The bound of Theorem 3.6 of Acharya et al., without bias, is ``mu * ||a|| + sigma / eta`` in
-    units of the model's norm, because epsilons :math:`\varepsilon_i = a_i\eta` give noise of rate
-    :math:`\eta/\kappa`. Here :math:`\mu = \frac{s}{\lambda}\sqrt{2d/\delta}`, where s is the label
-    noise, and :math:`\sigma = \kappa\,(d + \sqrt{2d/\delta})`.
+    units of the norm of the model, because the rate of the noise is :math:`\eta/\kappa` for
+    epsilons :math:`\varepsilon_i = a_i\eta`. Here :math:`\mu = \frac{s}{\lambda}\sqrt{2d/\delta}`,
+    where s is the label noise, and :math:`\sigma = \kappa\,(d + \sqrt{2d/\delta})`.
 
     Parameters
     ----------
@@ -294,7 +293,6 @@ def noise_length(count: int, failure_probability: float) -> float:
 def _risk(
     regularization: float, n_features: int, label_noise: float, failure_probability: float
 ) -> tuple[float, float]:
-    """Compute mu, and bound the norm of noise of rate one."""
     check_positives(regularization=regularization)
     check_count("n_features", n_features)
     check_nonnegative("label_noise", label_noise)
@@ -365,7 +363,7 @@ class OutputPerturbation(Perturbation):
                     raise
         self.exact, limits = self.error is not None, REAL
         if self.error is not None:
-            total = max(1.0, fsum(weights) * UPWARD)  # W; the weights w/W sum to at most 1
+            total = max(1.0, fsum(weights) * UPWARD)  # W, where the weights w/W sum to at most one
             kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
             moved = np.where(used, kappa * weights + 2.0 * self.error.distance, 0.0)
             shift = sqrt(n_features) * moved * UPWARD
@@ -417,16 +415,16 @@ class OutputPerturbation(Perturbation):
         return model, _fitted(self.rate, self.regularization, self.step)
 
     def noise_effect(self, second: Vector) -> float:
-        """Compute the standard deviation that noise adds to a prediction."""
+        """Compute the standard deviation of the noise in a prediction."""
         square = 2.0 if self.exact else second.size + 1.0
         return float(np.sqrt(square * second.sum()) / self.rate)
 
 
 def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) -> float:
-    r"""Bound the change of the statistics when a row of weight one is replaced.
+    r"""Bound the change of the statistics if a row of weight one is replaced.
 
     Without an intercept, the bound is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept,
-    features are centred, and the bound is sharp: :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
+    features are centred, and the sharp bounds are :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
     :math:`\sqrt{\frac14\lfloor d^2/4\rfloor + d + 4}` in L2.
     """
     d = n_features
@@ -463,7 +461,7 @@ class StatisticsPerturbation(Perturbation):
             least = float(np.max(shift[asking] / allowed)) * min(1.0, float(allowed.min()))
             self.step = lattice_step(max(least / (FINE * count), LARGEST * 2.0**-48))
             check_reach(LARGEST, self.step)
-            # Rounding changes each entry by at most half a step for each of two data sets.
+            # On each of two data sets, rounding changes an entry by at most half a step.
             steps = np.where(used, shift / self.step + sqrt(count), 0.0)
             largest = float(np.max(steps[asking] / allowed))
             self.scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))  # the deviation
@@ -497,7 +495,7 @@ class StatisticsPerturbation(Perturbation):
         return np.asarray(vectors @ scaled), _fitted(rate, self.regularization, self.step)
 
     def noise_effect(self, second: Vector) -> float:
-        """Compute the standard deviation that noise adds to a prediction."""
+        """Compute the standard deviation of the noise in a prediction."""
         deviation = self.scale * self.step * (1.0 if self.delta else sqrt(2.0))
         # The noise in the gradient is computed at a model of norm 1.
         effect = np.sqrt(np.sum(second / (second + self.regularization) ** 2))
@@ -511,10 +509,10 @@ def _fitted(rate: float, regularization: float, step: float | None) -> dict[str,
 def _lattice(
     shift: Vector, sold: Vector, count: int, largest: float, rounding: float | None
 ) -> tuple[float, int, Vector]:
-    """Choose step and scale for ``count`` values of bounded size, and compute the privacy losses.
+    """Choose the lattice step and the noise scale, and compute the privacy losses.
 
-    With the default step, the noise scale is at least ``FINE * count`` steps. Rounding adds at most
-    ``count`` steps to the change by a row.
+    With the default step, the noise scale is at least ``FINE * count`` steps. If a row is replaced,
+    rounding adds at most ``count`` steps to the change in L1.
     """
     if rounding is None:
         exposed = (shift > 0) & np.isfinite(sold)
@@ -530,7 +528,6 @@ def _lattice(
 
 
 def _chain(n_rows: int) -> int:
-    """Compute the largest number of consecutive roundings in a sum over rows."""
     return min(n_rows, CHUNK) + -(-n_rows // CHUNK)
 
 

@@ -26,7 +26,7 @@ from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 LINEAR = PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor
 KINDS: dict[str, Any] = {x.__name__: x for x in (*LINEAR, PersonalizedRidge, PublicPredictor)}
-#: Largest size of a file in bytes, and largest counts of some bytes, which limit the memory.
+#: Maximal size of a file in bytes, and maximal counts of some bytes, which limit the memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
 FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
 Detail = Literal["summary", "rows"]
@@ -69,7 +69,7 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     coef_: Numbers
     intercept_: Number = 0.0
     rows: Annotated[int, Field(ge=1, le=10_000_000)]
-    epsilon: Annotated[list[Epsilon], FailFast()]  # a single entry is the largest of all rows
+    epsilon: Annotated[list[Epsilon], FailFast()]  # one for each row, or only the maximum
     delta: Annotated[float, Field(ge=0, le=1)]
     law: Law  # fields of the profile of the privacy loss
     shift: Annotated[list[Epsilon], FailFast()]
@@ -86,12 +86,12 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     Parameters
     ----------
     model : private linear or ridge estimator, or PublicPredictor
-        A fitted model. For a release of predictions, pass its ``predictor``.
+        A fitted model. For a release of predictions, pass the release's ``predictor``.
     path : path
         An existing file is replaced atomically.
     guarantee : {"summary", "rows"}, default "summary"
-        ``"summary"`` writes only the largest epsilon. ``"rows"`` writes the epsilons and given
-        weights of all rows, which reveal the asks of sellers. No guarantee covers asks.
+        If ``"summary"``, only the largest epsilon is written. If ``"rows"``, the epsilons and given
+        weights of all rows are written, which reveal the asks of sellers. Asks have no guarantee.
 
     Returns
     -------
@@ -99,9 +99,10 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
     Raises
     ------
-    NotSupportedError, DataError
-        If the model has no guarantee, is not fitted or has no JSON form, or the file cannot be
-        written.
+    NotSupportedError
+        If the class of the model has no guarantee that covers its publication.
+    DataError
+        If the model is not fitted or has no JSON form, or the file cannot be written.
 
     Examples
     --------
@@ -114,7 +115,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
 
 def load_model(path: str | Path) -> Any:
-    """Load a model of :func:`save_model`, with the same predictions as the saved model.
+    """Load a model that :func:`save_model` wrote. Its predictions equal those of the saved model.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ def load_model(path: str | Path) -> Any:
     Returns
     -------
     object
-        The model. If the file is a summary, each row has the largest epsilon.
+        The model. If the file is a summary, the largest epsilon is used for each row.
 
     Raises
     ------
@@ -159,7 +160,7 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
             content["n_features_in_"] = model.points.shape[1]
         elif hasattr(model, "guarantee_"):
             parameters, promised = model.get_params(deep=False), model.guarantee_
-            for private in ("epsilon", "random_state"):  # epsilons of single sellers, and a seed
+            for private in ("epsilon", "random_state"):
                 parameters.pop(private, None)
             content = {key: value for key, value in vars(model).items() if key in FITTED}
             if (features := parameters.pop("features", None)) is not None:

@@ -20,7 +20,7 @@ from convexmarket.learners.ridge import PersonalizedRidge
 def default_learner(
     labels: pd.Series[Any], features: Any, classes: Any, target_range: Any
 ) -> PrivateLearner:
-    """Choose a regression or classification learner. Missing domains are computed from the rows."""
+    """Choose a regression or classification learner. Its missing domains are computed from rows."""
     if classes is not None and target_range is not None:
         raise ParameterError("give classes or target_range, not both")
     numbers = is_numeric_dtype(labels) and not is_bool_dtype(labels)
@@ -34,19 +34,18 @@ def default_learner(
 
 
 def expected_error(learner: Any, epsilon: NDArray[np.float64], n_features: int) -> float | None:
-    """Compute the effect of the noise, and warn if a constant predicts as well as the model."""
+    """Compute the effect of the noise, and warn if a constant would be as accurate as the model."""
     if not hasattr(learner, "noise_effect"):
         return None
     try:
         expected, limit = float(learner.noise_effect(epsilon, n_features)), learner.noise_limit()
-    except ParameterError:  # the domain is not public, or fit raises this error
+    except ParameterError:  # the domain is not public, or fit raises the same error
         return None
     if expected > limit:
         warn_user(
-            f"the noise adds a standard deviation of {expected:.3g} to a prediction, and above "
-            f"{limit:.3g} a constant predicts as well: buy more privacy (a larger budget), or "
-            "use fewer"
-            " features",
+            f"the noise adds a standard deviation of {expected:.3g} to each prediction. Above "
+            f"{limit:.3g}, the model predicts no better than a constant. Buy more privacy (a "
+            "larger budget), or use fewer features",
             UselessModelWarning,
         )
     return expected

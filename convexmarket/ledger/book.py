@@ -37,7 +37,7 @@ LEDGER = Kind("ledger", "convexmarket ledger PATH --create, or Ledger.create in 
 #: Reserved names: prefix of releases without a name, and name of an online market's model.
 UNNAMED, MODEL = "unnamed-", "market-model"
 
-#: Tables of a ledger. A release uses sales for this release first, then sales for any release.
+#: Tables of a ledger. A release first uses the sales for this release, then sales for any release.
 _TABLES = """CREATE TABLE ledgers (  -- one row
     number INTEGER PRIMARY KEY, composition TEXT NOT NULL, delta REAL NOT NULL, time TEXT NOT NULL
 );
@@ -87,8 +87,8 @@ GROUP BY r.number ORDER BY r.number"""
 class Ledger:
     """A database of sales of privacy and of charges for releases.
 
-    Each method is a single transaction, which is durable when the method returns. Several processes
-    and threads can share a ledger. A ``with`` statement closes the connection.
+    Each method runs a single transaction, which is durable when the method returns. Several
+    processes and threads can share a ledger. The connection is closed after a ``with`` block.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Ledger:
     delta : float
         Probability with which the epsilon of a seller can be exceeded.
     of_market : bool
-        Whether an online market owns the ledger and records its sales there.
+        Whether the ledger belongs to an online market, which records its sales in the ledger.
 
     Raises
     ------
@@ -155,7 +155,7 @@ class Ledger:
         composition : {"basic", "advanced"}, default "basic"
             Composition of guarantees. It cannot be changed later.
         delta : float, default 0.0
-            Probability with which a seller's epsilon can be exceeded; positive for "advanced".
+            Probability with which the epsilon of a seller can be exceeded. Positive for "advanced".
         """
         check_instance("path", path, (str, Path), "the path of a new file")
         check_choice("composition", composition, AccountComposition)
@@ -175,7 +175,7 @@ class Ledger:
     ) -> int:
         """Record sales and their prices in one transaction, and return the number of sales.
 
-        Sales of the same seller add up. A sale is not recorded if epsilon and price are zero.
+        Several sales by one seller add up. A sale is not recorded if epsilon and price are zero.
 
         Parameters
         ----------
@@ -184,16 +184,21 @@ class Ledger:
         epsilon, prices : array_like of shape (n,), or one number
             Epsilon and payment of each seller.
         release : str, optional
-            The only release that can use the sales, with basic composition. The default is any
-            release.
+            The only release that can use the sales. Requires basic composition. By default, any
+            release can use the sales.
         source : str, optional
             Origin of the sales, such as a file. Sales of a source can be recorded only once.
 
         Raises
         ------
-        ParameterError, ReleaseChargedError, NotSupportedError, DataError
-            If an argument is invalid, the release was already charged or needs basic composition,
-            or sales of this source were already recorded.
+        ParameterError
+            If an argument is invalid.
+        ReleaseChargedError
+            If the release was already charged.
+        NotSupportedError
+            If a release is given, but the ledger does not have basic composition.
+        DataError
+            If sales of this source were already recorded.
         """
         ids, epsilon, prices = aligned(ids=ids, epsilon=epsilon, prices=prices)
         names = _checked_ids(ids)
@@ -203,7 +208,7 @@ class Ledger:
         if release is not None and self.composition != "basic":
             raise NotSupportedError(
                 f"sales for one release, {release!r}, need a ledger with basic composition; omit "
-                "release, so that all releases can use them"
+                "release to record sales for all releases"
             )
         every = zip(names, amounts.tolist(), paid.tolist(), strict=True)
         sales = [sale for sale in every if any(sale[1:])]
@@ -222,15 +227,14 @@ class Ledger:
         return len(sales)
 
     def account(self, ids: Iterable[str], release: str | None = None) -> LedgerAccount:
-        """Return an account of some sellers to which releases can be charged.
+        """Return an account of the given sellers, to which releases can be charged.
 
         Parameters
         ----------
         ids : sequence of str
             Distinct ids of the sellers, in the order of the rows.
         release : str, optional
-            Name of the release. A name can be charged only once. Without a name, each charge is a
-            new release.
+            Name of a release that can be charged once. If omitted, each charge is a new release.
         """
         return LedgerAccount(self._store, ids, release)
 
@@ -272,7 +276,7 @@ class Ledger:
         frame = totals.reset_index().set_axis(["id", "sold", "paid"], axis=1)
         frame.insert(2, "spent", account.spent if account else 0.0)
         frame.insert(3, "left", account.remaining if account else 0.0)
-        # Add the used or the remaining part of sales for a single release.
+        # Add the used part, or the remaining part, of sales for a single release.
         own = sales.dropna(subset="release").groupby(["release", "id"])["epsilon"].sum()
         used = charges.set_index(["release", "id"])["epsilon"].reindex(own.index, fill_value=0.0)
         ended = own.index.isin(released, level="release")
@@ -284,13 +288,13 @@ class Ledger:
     def backup(self, path: str | Path, *, force: bool = False) -> None:
         """Write a consistent copy of the ledger to a file, even while the ledger is in use.
 
-        A restored copy does not contain later sales and charges; see "Backups" in docs/ledger.md.
+        A restored copy lacks later sales and charges (see "Backups" in docs/ledger.md).
 
         Parameters
         ----------
         path : path
         force : bool, default False
-            Whether to replace an existing file, which must not be the ledger.
+            Whether an existing file is replaced. The ledger itself cannot be replaced.
         """
         back_up(self._store, path, force=force)
 
@@ -309,9 +313,9 @@ class Ledger:
 
 
 class LedgerAccount:
-    """The account of some sellers of a ledger, created by :meth:`Ledger.account`.
+    """An account of sellers in a ledger, created by :meth:`Ledger.account`.
 
-    Pass the account as the ``accountant`` of a release or a learner. Row k belongs to seller k.
+    Pass the account as the ``accountant`` of a release or a learner. Row k is that of seller k.
 
     Attributes
     ----------
@@ -360,7 +364,7 @@ class LedgerAccount:
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Charge a release to all its sellers, or raise an error and charge no seller.
 
-        Parameters and errors are the same as in :meth:`check`.
+        The parameters and errors are those of :meth:`check`.
         """
         with self._store.writing() as connection:
             charge_release(connection, self.ids, guarantee, rows, self.release)
@@ -434,7 +438,7 @@ def _settings(connection: sqlite3.Connection) -> tuple[AccountComposition, float
 def _accountant(
     connection: sqlite3.Connection, ids: Sequence[str], release: str | None
 ) -> PrivacyAccountant:
-    """Compute the current account of sellers for a release with this name."""
+    """Compute the account of sellers for a release from the stored sales and charges."""
     composition, delta = _settings(connection)
     these, places = json.dumps(list(ids)), {id: place for place, id in enumerate(ids)}
     budget = np.zeros(len(ids))
@@ -450,7 +454,6 @@ def _accountant(
 
 
 def _checked_ids(ids: Iterable[str], *, distinct: bool = False) -> list[str]:
-    """Check the ids, and return their stored form."""
     if isinstance(ids, str | pd.DataFrame) or not is_iterable(ids):
         raise ParameterError(f"ids must be a sequence of text, one id per seller, got {ids!r}")
     forms = forms_of(list(ids))
@@ -463,7 +466,6 @@ def _checked_ids(ids: Iterable[str], *, distinct: bool = False) -> list[str]:
 
 
 def _checked_release(name: str | None) -> str | None:
-    """Check the name of a release, and return its stored form."""
     if name is None:
         return None
     form = checked_id(name, "release")
@@ -483,7 +485,6 @@ def _frame(connection: sqlite3.Connection, query: str) -> pd.DataFrame:
 
 
 def _amounts(name: str, values: ArrayLike, ids: list[str]) -> Floats:
-    """Check amounts, and return one finite number >= 0 for each seller."""
     amounts = checked_numbers(name, values)
     if amounts.ndim and amounts.shape != (len(ids),):
         raise ParameterError(

@@ -1,7 +1,7 @@
 """Seals that detect changes of a database by other programs.
 
-Each transaction that adds rows also adds a seal. The seal is the sum, modulo 2^128, of the BLAKE2b
-digests of the schema and of all rows of the other tables.
+Each transaction that adds rows also adds a seal. The seal is the sum of the BLAKE2b digests of the
+schema and of all rows in the other tables, modulo 2^128.
 """
 
 from __future__ import annotations

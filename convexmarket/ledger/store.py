@@ -1,10 +1,10 @@
 """A database with durable transactions, which several processes can share.
 
-Rows of a finished transaction are not lost if a process crashes, nor if the power fails and the
-disk implements fsync. The rollback journal is overwritten, because a power failure can undo a
-commit if journals are deleted. No write-ahead log is used, because concurrent checkpoints of SQLite
-before 3.51.3 can damage the database. A transaction without new rows also syncs the journal,
-because another process could have crashed before its sync.
+Rows of a finished transaction are not lost if a process crashes. If the disk implements fsync, they
+are not lost in a power failure either. The rollback journal is overwritten, because a power failure
+can undo a commit if journals are deleted. No write-ahead log is used, because concurrent
+checkpoints of SQLite before 3.51.3 can damage the database. The journal is also synced after a
+transaction without new rows, because another process could have crashed before its sync.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Kind", "Store", "back_up", "create_database", "now"]
 
 #: Application id of the SQLite databases of this package, in ASCII "cmkt".
 APPLICATION = 0x636D6B74
-#: Version of the tables. Other versions are not read.
+#: Version of the tables. Databases of other versions are not read.
 VERSION = 4
 #: Longest time to wait for other processes, in seconds.
 PATIENCE = 60.0
@@ -55,7 +55,7 @@ _ERRORS = {
     "SQLITE_CANTOPEN": ("or its journal cannot be opened", "allow reading and writing"),
     "SQLITE_IOERR": (
         "could not be read or written",
-        "check the disk, then use the same id",
+        "check the disk, then repeat the step with the same id",
     ),
 }
 _UNKNOWN = "refused a step", "please report this error"
@@ -119,14 +119,14 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that can add rows. Other writing processes wait."""
+        """Open a transaction that can add rows. Other processes wait before they can write."""
         with self.reading("BEGIN IMMEDIATE") as connection:
             yield connection
             seal(connection, self._added)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Exclude other processes from this block by locking a second, empty database."""
+        """Exclude other processes from a block by locking a second, empty database."""
         lock_file = self._file.with_name(f"{self._file.name}.closing")
         if lock_file.is_symlink():  # a link could refer to any file
             raise DataError(
@@ -145,14 +145,12 @@ class Store:
             yield
 
     def _leave_parent(self) -> None:
-        """Discard a connection that was opened before a fork."""
         if self._process != os.getpid():
             _ABANDONED.append(self._connection)
             self._connection, self._process = None, os.getpid()
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the database, and check its last seal."""
-        if not self._file.is_file():  # opening a pipe or a device could block
+        if not self._file.is_file():  # opening a pipe or a device can block
             raise DataError(
                 f"there is no {self.kind.name} in {self.path}; check the path, or create one:"
                 f" {self.kind.create}"
@@ -179,7 +177,7 @@ class Store:
         return connection
 
     def _check_ours(self, connection: sqlite3.Connection) -> None:
-        """Check that the database is of this kind and version, and set its journal mode."""
+        """Check the kind and version of the database, and set its journal mode."""
         tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
         ours = connection.execute(tables, (self.kind.table,)).fetchall()
         ((application,),) = connection.execute("PRAGMA application_id").fetchall()
@@ -197,8 +195,8 @@ class Store:
         connection.execute("PRAGMA journal_mode = PERSIST")
 
     def _sync_journal(self) -> None:
-        """Sync the journal of the last commit. Closing the database file would release locks."""
-        try:  # no journal means no write; no permission means that no write is possible
+        """Sync the journal, but not the database, because closing its file would release locks."""
+        try:  # without a journal, or without permission, nothing was written
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 sync(self._file.with_name(f"{self._file.name}-journal"))
         except OSError as error:
@@ -235,7 +233,8 @@ def _in_words(path: Path, busy: str = "") -> Iterator[None]:
             raise DataError(busy) from error
         what, remedy = _ERRORS.get(kind, _UNKNOWN)
         raise DataError(
-            f"{path} {what}; earlier steps are intact; this step was not stored: {remedy} ({error})"
+            f"{path} {what}; earlier steps are intact, but this step was not stored: {remedy} "
+            f"({error})"
         ) from error
 
 
@@ -282,7 +281,7 @@ def _place(path: Path, kind: Kind, content: bytes, *, replace: bool = False) -> 
             if replace:
                 fresh.replace(path)
             else:
-                os.link(fresh, path)  # unlike a rename, a link fails if the name exists
+                os.link(fresh, path)  # unlike a rename, a link fails if the file exists
             sync_folder(folder)
             sync_folder(folder.parent)
         finally:

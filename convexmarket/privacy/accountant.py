@@ -37,9 +37,9 @@ Places = NDArray[np.intp]
 ROUNDED = 1.0 + 1e-12
 #: Smallest budget for which profiles are composed. Smaller budgets limit only the sum of epsilons.
 LEAST_BUDGET = 1e-200
-#: Shares of delta for each sum. A key of SPLITS is the part of epsilon for other releases.
+#: Share of delta for each sum. Keys of SPLITS are shares of epsilon for non-Gaussian releases.
 GAUSSIAN, MOMENT, FAILURES, SPLITS = 0.65, 0.20, 0.10, {0.5: 0.04, 0.75: 0.01}
-#: Largest shift of a release that is not Gaussian with a cost below pi/2 of the squared shift.
+#: Up to this shift, a non-Gaussian release costs less than pi/2 times its squared shift.
 LARGEST_SMALL = 1.0
 
 
@@ -55,16 +55,16 @@ class Account(Protocol):
 
 
 class _Sums(NamedTuple):
-    """Costs of one or several releases to each row, arrays of shape (n_rows,)."""
+    """Sums of the costs of releases for each row, shape (n_rows,)."""
 
-    epsilon: Floats  # epsilons of releases that are not Gaussian
+    epsilon: Floats  # epsilons of non-Gaussian releases
     failure: Floats
     gaussian: Floats  # squared shifts of Gaussian releases
-    square: Floats  # squared shifts, and e^2 of other releases
-    quartic: Floats  # e^4 of other releases
-    coarse: Floats  # squared shifts, bounded by pi/2 of the squared epsilon
+    square: Floats  # squared shifts, plus e^2 of non-Gaussian releases
+    quartic: Floats  # e^4 of non-Gaussian releases
+    coarse: Floats  # squared shifts, plus pi/2 e^2 of non-Gaussian releases
     moment: Floats
-    largest: Floats  # largest e^2 of other releases, which is not summed
+    largest: Floats  # maximum of e^2 over non-Gaussian releases
 
     @property
     def total(self) -> Floats:
@@ -73,7 +73,7 @@ class _Sums(NamedTuple):
 
     @property
     def gaussian_square(self) -> Floats:
-        """Squared shift of Gaussian noise equivalent to all releases, including a reserve."""
+        """Squared shift of one Gaussian release that bounds the privacy loss of all releases."""
         reserve = np.maximum(np.sqrt(self.quartic) / 2.0, 2.25 * self.largest)
         extra = self.quartic / np.maximum(4.0 * reserve, np.finfo(np.float64).tiny)
         return np.minimum(self.square + extra + reserve, self.coarse)
@@ -83,7 +83,7 @@ class _Limits(NamedTuple):
     """Limits of the sums, shape (n_rows,). The limit of an unused sum is minus infinity."""
 
     gaussian: Floats  # limits of the squared shifts
-    split: Floats  # limits of squared shifts for each part, shape (n_rows, n_parts)
+    split: Floats  # limits of squared shifts for each key of SPLITS, shape (n_rows, n_keys)
     order: Floats  # order of the moment; 1 if the moment is not used
     moment: Floats
 
@@ -94,15 +94,15 @@ class PrivacyAccountant(Shown):
     Parameters
     ----------
     epsilon : array_like of shape (n_rows,)
-        Nonnegative budget of each row, in nats. An infinite budget has no limit.
+        Nonnegative budget of each row, in nats. Infinity means no limit.
     delta : float, default 0.0
         Probability with which the budget of a row can be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
-        ``"basic"`` adds up epsilons and deltas. ``"advanced"`` also computes four sums of the
-        profiles, and accepts a release if one of the five sums is within its limit. Releases that
-        can fail use at most a tenth of ``delta``.
+        If ``"basic"``, epsilons and deltas are added up. If ``"advanced"``, four sums of the
+        profiles are also computed, and a release is accepted if one of the five sums is within its
+        limit. The failure probabilities of releases can use at most a tenth of ``delta``.
     ids : sequence of str, optional
-        Distinct ids of the rows. By default, positions are the ids.
+        Distinct ids of the rows. The default is their positions.
 
     Attributes
     ----------
@@ -111,12 +111,14 @@ class PrivacyAccountant(Shown):
 
     Raises
     ------
-    ParameterError, SellersError
-        If an argument is out of range, ids are not distinct, or their number is wrong.
+    ParameterError
+        If an argument is out of range.
+    SellersError
+        If ids are not distinct, or their number is wrong.
 
     Notes
     -----
-    Releases, their profiles and their order may depend on the rows only through earlier answers.
+    Releases, their profiles and their order must depend on the rows only through earlier answers.
     The proof is in docs/theory.md, section 12.
 
     Examples
@@ -224,9 +226,10 @@ class PrivacyAccountant(Shown):
 
         Raises
         ------
-        BudgetExceededError, ParameterError
-            If the release would exceed a row's budget, the rows do not match the account, or delta
-            is positive although all epsilons are zero.
+        BudgetExceededError
+            If the release would exceed the budget of a row.
+        ParameterError
+            If the rows do not match the account, or delta is positive but all epsilons are zero.
         """
         self._after(guarantee, rows)
 
@@ -240,13 +243,12 @@ class PrivacyAccountant(Shown):
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
         """Add earlier charges with the same law, even if they exceed the budget.
 
-        The arrays have one entry for each charge, and ``rows`` may repeat positions.
+        The arrays have one entry for each charge. ``rows`` can repeat positions.
         """
         with self._lock:
             self._sums = self._with(np.asarray(rows, dtype=np.intp), law, *charges)
 
     def _after(self, guarantee: Guarantee, rows: Any) -> _Sums:
-        """Compute the sums after the release, or raise an error."""
         check_instance("guarantee", guarantee, Guarantee)
         epsilon, profile = guarantee.epsilon, guarantee.profile
         places, used = self._places(epsilon.size, rows), epsilon > 0
@@ -279,7 +281,7 @@ class PrivacyAccountant(Shown):
         return sums
 
     def _with(self, rows: Places, law: Law, *charges: ArrayLike) -> _Sums:
-        """Add charges to the sums of their rows; see :meth:`bring_forward`."""
+        """Add charges to the sums of their rows, as described in :meth:`bring_forward`."""
         epsilon, delta, shift, failure = (np.asarray(each, dtype=np.float64) for each in charges)
         costs: dict[str, Floats] = {"epsilon": epsilon, "failure": delta}
         if self._by_profile:
@@ -300,7 +302,6 @@ class PrivacyAccountant(Shown):
         return sums
 
     def _fits(self, sums: _Sums) -> NDArray[np.bool_]:
-        """Check for each row whether one of the sums is within its limit."""
         limits = self._limits
         fits = sums.total <= self.budget * ROUNDED
         if self._by_profile and not fits.all():
@@ -309,11 +310,10 @@ class PrivacyAccountant(Shown):
         if self._by_profile and not fits.all():
             parts = sums.epsilon[:, None] <= self.budget[:, None] * [*SPLITS] * ROUNDED
             fits |= (parts & (sums.gaussian[:, None] <= limits.split * ROUNDED)).any(axis=1)
-        # rows with an infinite budget have no limit
+        # there is no limit for rows with an infinite budget
         return fits & ((sums.failure <= self._failures * ROUNDED) | np.isposinf(self.budget))
 
     def _places(self, count: int, rows: Any) -> Places:
-        """Return the positions in this account of the rows of a guarantee."""
         n_rows = self.budget.size
         places = np.arange(n_rows) if rows is None else np.asarray(rows)
         if (
@@ -323,14 +323,14 @@ class PrivacyAccountant(Shown):
             or not np.all((places >= 0) & (places < n_rows))
         ):
             raise ParameterError(
-                f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=,"
-                f" which must contain {count} integers, different positions from 0 to {n_rows - 1}"
+                f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=, a "
+                f"list of {count} distinct integers from 0 to {n_rows - 1}"
             )
         return places.astype(np.intp)
 
 
 def _limits(budget: Floats, delta: float) -> _Limits:
-    """Compute the limits of the sums, with the best moment order for many small releases."""
+    """Compute the limits of the sums, for the moment order that is best for many small releases."""
     never, split = np.full((2, budget.size), -np.inf), np.full((budget.size, len(SPLITS)), -np.inf)
     limits = _Limits(never[0], split, np.ones(budget.size), never[1])
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)

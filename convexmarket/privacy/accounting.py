@@ -5,10 +5,10 @@ The released model minimises :math:`\sum_i a_i \log(1+e^{-y_i w^\top x_i}) + b'^
 density of b is proportional to :math:`e^{-\|b\|}`. Three bounds on the privacy loss of the exact
 minimiser are available, with :math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md, sections 6, 14):
 
-- ``"sharp"``: :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))`. A row has error
-  p, and its two versions have the joint effect :math:`\tau(p) \le 1 + p` (:mod:`.sharp`).
+- ``"sharp"``: :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))`. Here p is the
+  error of a row, whose two versions have the joint effect :math:`\tau(p) \le 1 + p`.
 - ``"paper"``: :math:`a_i\eta + 2\log(1 + R^2 a_{\max}/\Lambda)`, :math:`a_{\max} = k/m`
-  (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R), larger than ``"sharp"``.
+  (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R). It is larger than ``"sharp"``.
 - ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for convex, L-Lipschitz losses with
   second derivative at most c, and noise of scale :math:`2LR/\eta`.
 """
@@ -71,11 +71,11 @@ def objective_perturbation_guarantee(
 ) -> Floats:
     """Compute the guarantee of each row in nats, including the Jacobian, shape (n_rows,).
 
-    An infinite ``eta`` means no noise. Rows of weight zero have no privacy loss, but "paper" adds
-    its Delta to every row. In "paper", ``cap`` is k, and k / n_rows bounds the weights. The default
-    bound is the largest weight. ``solver_epsilon`` is the cost, for each used row, of a second
-    noise that covers the solver's error. Only "general" uses ``loss_curvature``, a bound on the
-    second derivative of the loss.
+    If ``eta`` is infinite, no noise is added. Rows of weight zero have no privacy loss, except that
+    "paper" adds its Delta to every row. With "paper", ``cap / n_rows`` must bound all weights. By
+    default, the largest weight is used as the bound. ``solver_epsilon`` is the cost, for each used
+    row, of a second noise that covers the solver's error. ``loss_curvature`` bounds the second
+    derivative of the loss for "general".
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -95,10 +95,10 @@ def calibrate_eta(
     solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> float:
-    """Compute the largest ``eta`` for which the total epsilon of each row is at most its sale.
+    """Compute the largest ``eta`` for which no row exceeds its granted epsilon.
 
-    Row i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` increase more
-    slowly than the weight. Therefore the smallest positive weight determines the result.
+    Row i granted ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` increase more
+    slowly than the weight. Therefore, the smallest positive weight determines the result.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -121,7 +121,7 @@ def calibrate_eta(
             share, room = largest, room / 2.0
         enough = 2.0 * data_norm * data_norm * share / np.expm1(room)
         raise ParameterError(
-            f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at"
+            f"eta = {eta:g} is too small for the Jacobian's share of the privacy loss at"
             f" regularization = {regularization:g} and solver_epsilon = {solver_epsilon:g}; use a"
             f" larger regularization, for instance {enough:.3g}, or buy more privacy (a larger eta)"
         )
@@ -160,7 +160,6 @@ def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 
 
 def _loss(weights: Floats, eta: float, curvature: float, accounting: str, largest: float) -> Floats:
-    """Compute the guarantee of each row, excluding the cost of the second noise."""
     # an unused row has no privacy loss
     loss = np.where(weights > 0, np.inf, 0.0) if np.isinf(eta) else weights * eta
     if accounting == "paper":
@@ -176,7 +175,6 @@ def _loss(weights: Floats, eta: float, curvature: float, accounting: str, larges
 
 
 def _largest(weights: Floats, cap: float | None) -> float:
-    """Return the largest weight that the cap allows, or the largest weight if no cap is given."""
     largest = float(weights.max())
     if cap is None:
         return largest
@@ -187,7 +185,7 @@ def _largest(weights: Floats, cap: float | None) -> float:
     return cap / weights.size
 
 
-@lru_cache(maxsize=256)  # the plan, the charge and the training of a purchase share the result
+@lru_cache(maxsize=256)  # used by the plan, the charge and the training of a purchase
 def _calibrated(
     smallest: float, eta: float, room: float, curvature: float, accounting: str, largest: float
 ) -> float:
@@ -199,6 +197,6 @@ def _calibrated(
 
     if excess(0.0) >= 0:
         return 0.0
-    # The effect of a row is at least half of its weight. Subtracting units rounds totals down.
+    # The root is at most 2 * eta, because the loss is at least weight * eta / 2. Round it down.
     eta = float(brentq(excess, 0.0, 2.0 * eta, xtol=2 * np.spacing(eta)))
     return eta - 8 * float(np.spacing(eta))

@@ -35,11 +35,11 @@ OTHERS = "without a name"  # represents all rows that were not charged by name
 class RowAccount(PrivacyAccountant):
     """Account of the privacy loss of each row while the account is open; see :func:`account`.
 
-    The index of a DataFrame identifies its rows. If a release has no names, its largest epsilon is
-    charged to every row. Either all nested accounts are charged, or an error is raised. Threads can
-    use the account in a copy of the context (:func:`contextvars.copy_context`), but worker
-    processes cannot. The first entry of :attr:`ids` represents all rows that were not charged by
-    name.
+    The index of a DataFrame identifies its rows. If a release has no row names, its largest epsilon
+    is charged to every row. A release is charged to all nested accounts, or an error is raised and
+    no account is charged. Threads can use the account in a copy of the context
+    (:func:`contextvars.copy_context`), but worker processes cannot. The first entry of :attr:`ids`
+    represents all rows that were not charged by name.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class RowAccount(PrivacyAccountant):
 
     @property
     def spent_unnamed(self) -> float:
-        """Total epsilon of all releases for any other row."""
+        """Total epsilon of all releases for each row that was not charged by name."""
         return float(self._spent()[0])
 
     def charge(self, guarantee: Guarantee, rows: pd.Index | None = None) -> None:
@@ -85,13 +85,11 @@ class RowAccount(PrivacyAccountant):
         super().charge(guarantee, rows)
 
     def _after(self, guarantee: Guarantee, rows: pd.Index | None) -> Any:
-        """Expand the guarantee to all rows of the account, and compute the new sums."""
         leaks = any(text.startswith("VIOLATED") for text in guarantee.assumptions)
         if leaks and self._limited:
             raise ParameterError(
                 f"{guarantee.mechanism} uses a parameter that was computed from the private rows "
-                "without a guarantee; an account with a budget does not accept this release. "
-                "Pass "
+                "without a guarantee, so it cannot be charged to an account with a budget. Pass "
                 "the parameter as a public argument"
             )
         places: Any = slice(None)
@@ -129,9 +127,9 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
     Parameters
     ----------
     budget : float or Series, optional
-        Largest epsilon of each row, in nats. A Series maps names of rows to budgets, and other rows
-        have the budget zero. By default, the innermost open account of this context is returned, or
-        else the account of the process.
+        Largest epsilon of each row, in nats. A Series maps names of rows to budgets, and the budget
+        of all other rows is zero. If omitted, the innermost open account of this context or,
+        without one, the account of the process is returned.
     delta : float, default 0.0
         Probability with which the budget can be exceeded.
 
@@ -199,8 +197,10 @@ def reserve(
 
     Raises
     ------
-    BudgetExceededError, ParameterError
-        If the release would exceed a row's budget, or the rows do not match the accountant.
+    BudgetExceededError
+        If the release would exceed the budget of a row.
+    ParameterError
+        If the rows do not match the accountant.
 
     Warns
     -----
@@ -228,7 +228,7 @@ def reserve(
         accountant.check(guarantee, rows)
         return partial(accountant.charge, guarantee, rows)
     if rows is not None:
-        raise ParameterError("rows are positions in an accountant; pass accountant= as well")
+        raise ParameterError("rows are positions in an accountant; also pass accountant=")
     if simulated or not guarantee.epsilon.any():
         return lambda: None
     names = names_of(names)
@@ -239,7 +239,7 @@ def reserve(
 
 
 def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
-    """Charge a release to the open accounts and the total, or raise an error without a charge."""
+    """Charge a release to the open accounts and the total, or raise an error and charge nothing."""
     opened, problem = dict.fromkeys(_OPEN.get()), ""
     if getpid() != _PROCESS or parent_process() is not None:
         problem = (
@@ -262,7 +262,7 @@ def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
 
 
 _LOCK = RLock()
-#: Accounts with a budget that are open in some context, or were never opened.
+#: Accounts with a budget that are open in some context or have never been opened.
 _BUDGETS: WeakSet[RowAccount] = WeakSet()
 _OPEN: ContextVar[tuple[RowAccount, ...]] = ContextVar("accounts that are open", default=())
 _TOTAL = RowAccount(np.inf, 0.0)

@@ -24,10 +24,10 @@ Composition: TypeAlias = Literal["tight", "paper"]
 
 Floats = NDArray[np.float64]
 
-#: Orders lambda of the moments. Steps of 4% increase an epsilon by less than 0.1%.
+#: Orders lambda of the moments. The steps of 4% increase an epsilon by less than 0.1%.
 ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 
-BISECTIONS = 80  # halvings of an interval, more than a float has bits
+BISECTIONS = 80  # bisection steps, more than the bits of a float
 LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration
 LARGEST_LOG = 700.0  # largest exponent without overflow
 SLACK = 1e-9  # relative margin for the error of a root
@@ -41,8 +41,9 @@ def moments(law: str, shift: ArrayLike) -> Floats:
 def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
     r"""Compute one moment of an answer with a :class:`~convexmarket.privacy.guarantee.Profile`.
 
-    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. This moment also bounds several Laplace answers
-      and any answer of epsilon s. A quarter of this moment bounds a choice whose loss has range s.
+    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. This is also a bound for several Laplace answers
+      and for any answer of epsilon s. A quarter of it is a bound for a choice whose loss has range
+      s.
     - "laplace": :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
       e^{-(1+\lambda)s}}{1+2\lambda}`, exactly.
     - "pure": :math:`\log\frac{e^{(1+\lambda)s} + e^{-\lambda s}}{1+e^s}`, which randomised response
@@ -64,16 +65,16 @@ def update_moments(epsilon: ArrayLike) -> Floats:
     r"""Bound the moments of one update of the sparse-vector scheme and the answers before it.
 
     If every answer is epsilon-differentially private, the moment of B updates is at most
-    :math:`B\kappa`, and other rounds have no cost. The smallest :math:`\kappa(\lambda)` is the
-    largest of three values. It is infinite if :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
+    :math:`B\kappa`, and other rounds have no cost. :math:`\kappa(\lambda)` is the largest of three
+    values, and infinite if :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
     size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)
     normal = np.logaddexp(0.0, size)
-    # The probability of the public answer increases by e^epsilon, and that of an update decreases.
+    # The public answer becomes more probable by a factor e^epsilon, and an update less probable.
     room = np.minimum((1.0 + ORDERS) * size - normal, 0.0)
     with np.errstate(divide="ignore"):  # the bound can be infinite
         common = -ORDERS * size - normal - np.log1p(-np.exp(room))
-    # The opposite changes. ``both`` is the case of an update on each of the data sets.
+    # The opposite changes of probabilities. ``both`` is the case of updates on both data sets.
     rare = (1.0 + ORDERS) * size - normal - np.log1p(-np.exp(-ORDERS * size - normal))
     return np.maximum(np.maximum(common, rare), both)
 
@@ -87,7 +88,7 @@ def epsilon_of_moments(bounds: Floats, delta: float) -> Floats:
 def conversion(order: ArrayLike, delta: float) -> Floats:
     r"""Compute :math:`\lambda\epsilon` minus the largest allowed moment at this delta.
 
-    (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
+    See Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.
     """
     orders = np.asarray(order, dtype=np.float64)
     return np.log(1.0 / delta) + xlogy(orders, orders) - (1.0 + orders) * np.log1p(orders)
@@ -113,7 +114,7 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
 def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
     """Compute the largest shift of Gaussian noise with this epsilon, rounded down.
 
-    The epsilon includes a pure release, whose epsilon ``pure`` is smaller.
+    ``epsilon`` also covers a pure release, whose epsilon ``pure`` is at most ``epsilon``.
     """
     budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
     budget = np.minimum(budget, other + LARGEST_EPSILON)

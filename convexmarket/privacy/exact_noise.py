@@ -1,4 +1,4 @@
-"""Draw floating-point noise with a proven bound on its distance from exact draws.
+"""Draw floating-point noise with a proven bound on its distance from an exact draw.
 
 All randomness is drawn as uniform integers. Each coordinate has a relative error of a few
 roundings, which a second, discrete noise covers
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 __all__ = ["gamma_sphere_draw", "gamma_sphere_error"]
 
 UNIT = 2.0**-53
-DRAW_ROUNDINGS = 64  # an upper bound; 40 roundings are counted
+DRAW_ROUNDINGS = 64  # the proof needs at least 40
 LAST_EXPONENT = 1000
 WORD = 62  # bits of a random integer
 
@@ -29,21 +29,19 @@ def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.f
 
 
 def gamma_sphere_error(n_roundings: int = 0) -> float:
-    """Bound the relative distance of a drawn vector, or of a coordinate, from its exact value.
+    """Bound the relative error of a drawn vector and of its coordinates.
 
-    The bound includes ``n_roundings`` of each coordinate, such as a product with a scale.
+    ``n_roundings`` is the number of further roundings of each coordinate, such as a rescaling.
     """
     return (count := (DRAW_ROUNDINGS + n_roundings) * UNIT) / (1.0 - count)
 
 
 def _exponentials(size: int, rng: np.random.Generator) -> list[float]:
-    """Draw independent exponential numbers of mean one."""
     pairs = zip(_leading_zeros(size, rng), _uniforms(size, rng), strict=True)
     return [zeros * log(2.0) - log1p(-uniform / 2.0) for zeros, uniform in pairs]
 
 
 def _normals(size: int, rng: np.random.Generator) -> list[float]:
-    """Draw independent standard normal numbers."""
     pairs = (size + 1) // 2
     roots = [sqrt(2.0 * value) for value in _exponentials(pairs, rng)]
     angles = [pi / 4.0 * value for value in _uniforms(pairs, rng)]
@@ -64,7 +62,7 @@ def _uniforms(size: int, rng: np.random.Generator) -> list[float]:
 
 
 def _leading_zeros(size: int, rng: np.random.Generator) -> list[int]:
-    """Count the zeros before the first 1 in each of several sequences of fair bits."""
+    """Count the zeros before the first 1 in each of ``size`` sequences of fair bits."""
     counts = []
     for word in rng.integers(0, 2**WORD, size=size).tolist():
         zeros = WORD - word.bit_length()

@@ -21,11 +21,11 @@ Texts = tuple[str, ...]
 #: Families of privacy-loss distributions.
 Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 
-#: A larger epsilon causes a warning. At 10, a guess is right with probability 99.995 %.
+#: A larger epsilon causes a warning. At 10, a guess can be right with probability 99.995 %.
 WEAK = 10.0
 #: Smallest epsilon or shift of a used row.
 LEAST = float(np.finfo(np.float64).tiny)
-#: Relative margin above the rounding errors of sums over a grid of losses.
+#: Relative margin for the rounding errors of sums over a grid of losses.
 GRID_SLACK = 1e-9
 
 
@@ -38,7 +38,6 @@ def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
 
 
 def _set_rows(owner: Any, name: str) -> Floats:
-    """Check that a field has one nonnegative number per row, and make the array read-only."""
     rows = np.array(checked_numbers(name, getattr(owner, name))) + 0.0  # replaces -0.0 by 0.0
     if rows.ndim != 1 or not np.all(rows >= 0):
         raise ParameterError(f"{name} must be a list of nonnegative numbers, one per row")
@@ -54,11 +53,12 @@ class Profile:
     Parameters
     ----------
     law : {"pure", "laplace", "gaussian"}
-        ``"pure"`` is randomised response, which has the largest loss for a given epsilon.
+        ``"pure"`` is the loss of randomised response, the largest for a given epsilon.
     shift : ndarray of shape (n_rows,)
         Epsilon of each row for ``"pure"``. Otherwise, the change of the answer when the row is
-        replaced, divided by the scale (Laplace, L1 norm) or the standard deviation (Gaussian,
-        Euclidean norm) of the noise. It is zero for unused rows.
+        replaced: for ``"laplace"`` in the L1 norm, divided by the scale of the noise, and for
+        ``"gaussian"`` in the Euclidean norm, divided by the standard deviation. Zero for unused
+        rows.
     failure : float, default 0.0
         Probability with which the privacy loss has no bound.
 
@@ -86,7 +86,7 @@ class Guarantee(Shown):
     Parameters
     ----------
     epsilon : ndarray of shape (n_rows,)
-        Guarantee of each row, in nats. If the row is replaced, the probability of an event
+        Guarantee of each row, in nats. If the row is replaced, the probability of any event
         increases by a factor of at most ``exp(epsilon)``, plus ``delta``.
     delta : float
         Probability with which the factor can be exceeded; 0 for pure differential privacy.
@@ -96,8 +96,8 @@ class Guarantee(Shown):
         Conditions of the guarantee, one sentence each. A guarantee without assumptions is marked
         as declared by the user.
     profile : Profile, optional
-        Loss distribution that accounts compose. The default is valid for every mechanism of this
-        epsilon and ``delta``. The constructors below set sharper profiles.
+        Loss distribution for the composition in accounts. The default is valid for every mechanism
+        with this ``epsilon`` and ``delta``. The class methods set sharper profiles.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class Guarantee(Shown):
         if shift.shape != epsilon.shape or np.any((shift > 0) != (epsilon > 0)):
             raise ParameterError(
                 f"the profile has {shift.size} rows, and epsilon has {epsilon.size}; they must "
-                "have equal length, and be zero in the same rows"
+                "have equal lengths, and must be zero in the same rows"
             )
 
     @classmethod
@@ -181,16 +181,16 @@ class Guarantee(Shown):
     ) -> Self:
         r"""Create a guarantee from the distribution of the privacy loss on a grid.
 
-        Accounts treat the release as Gaussian noise with a lower trade-off curve.
+        In accounts, the release is treated as Gaussian noise with a lower trade-off curve.
 
         Parameters
         ----------
         losses, probabilities : array_like of shape (n_losses,)
             Increasing values of the loss :math:`\log P/Q`, rounded up to a grid, and their
-            probabilities under P. The remaining probability belongs to an infinite loss. The
+            probabilities under P. The remaining probability is that of an infinite loss. The
             distribution must bound the loss for both orders of the two data sets.
         n_rows : int
-            Number of rows. All rows have this distribution.
+            Number of rows, all of which have this distribution.
         delta : float, default 1e-6
             The delta of the guarantee, at least the probability of an infinite loss.
 
@@ -211,9 +211,10 @@ class Guarantee(Shown):
             or not 0.0 <= infinite <= check_delta(delta)
         ):
             raise ParameterError(
-                "losses must be increasing, and probabilities nonnegative with a sum of at most one"
-                f" and a loss >= 0; the probability of an infinite loss, here {infinite:.3g}, must"
-                f" be at most delta = {delta:g}: give the distribution of log(P/Q) under P"
+                "losses must be increasing, probabilities must be nonnegative with a sum of at "
+                "most one, and a loss >= 0 must have positive probability. The probability of an "
+                f"infinite loss, here {infinite:.3g}, must be at most delta = {delta:g}. Give the "
+                "distribution of log(P/Q) under P"
             )
         power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # power of threshold tests
         level = np.cumsum((mass * np.exp(-loss))[::-1])[::-1][loss >= 0]
@@ -260,9 +261,9 @@ class Guarantee(Shown):
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:
-    """Describe how much a reader can learn about one row at an epsilon in nats.
+    """Describe in words how much a reader can learn about one row.
 
-    (Kairouz, Oh and Viswanath, The Composition Theorem for Differential Privacy, Theorem 2.1.)
+    See Kairouz, Oh and Viswanath, The Composition Theorem for Differential Privacy, Theorem 2.1.
     """
     if np.isinf(epsilon):
         return "can learn the value of a row with certainty: no noise protects the row"

@@ -31,7 +31,7 @@ LARGEST_SCALE = 2**45  # in steps; products are below 2**63
 LARGEST_FLOAT = 2**53  # every smaller integer is a double
 STEPS = (2.0**-500, 2.0**500)
 MOST_STEPS = 2**60  # the sum of two values is below 2**63
-LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # exceed the errors of a length and of a quotient
+LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # above the rounding errors of a length and a quotient
 
 
 def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integers:
@@ -57,7 +57,7 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Intege
     """
     drawn, missing = [np.zeros(0, dtype=np.int64)], size
     while missing:
-        tries = discrete_laplace(scale, 2 * missing, rng)  # two of three draws are accepted
+        tries = discrete_laplace(scale, 2 * missing, rng)  # about two of three draws are accepted
         whole, rest = np.divmod(np.abs(np.abs(tries) - scale), scale)
         accepted = _accept_fraction(rest, scale, rng, halved_square=True)
         accepted[accepted] = accept_exponential(whole[accepted] * rest[accepted], scale, rng)
@@ -68,7 +68,7 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Intege
 
 
 def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Draw True with probability exactly ``exp(-part / whole)``, for parts >= 0."""
+    """Return True with probability exactly ``exp(-part / whole)``, for parts >= 0."""
     accepted = _accept_fraction(parts % whole, whole, rng)
     accepted[accepted] = _geometric(int(accepted.sum()), rng) >= (parts // whole)[accepted]
     return accepted
@@ -77,11 +77,11 @@ def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) ->
 def _accept_fraction(
     parts: Integers, whole: int, rng: np.random.Generator, halved_square: bool = False
 ) -> NDArray[np.bool_]:
-    """Draw True with probability exactly ``exp(-part / whole)``, for parts from 0 to ``whole``.
+    """Return True with probability exactly ``exp(-part / whole)``, for parts from 0 to ``whole``.
 
-    Round k of a series continues with probability part / (whole * k). The number of the last round
-    is odd with the required probability (von Neumann). With ``halved_square``, the exponent is half
-    the square of part / whole.
+    A series of rounds continues after round k with probability part / (whole * k). The number of
+    the last round is odd with the required probability (von Neumann). With ``halved_square``, the
+    exponent is half the square of part / whole.
     """
     accepted, going = np.zeros(len(parts), dtype=bool), np.arange(len(parts))
     for round_ in count(1):
@@ -97,7 +97,7 @@ def _accept_fraction(
 
 
 def _geometric(size: int, rng: np.random.Generator) -> Integers:
-    """Draw the number of successes before the first failure, for success probability 1/e."""
+    """Draw numbers of successes before the first failure, for success probability 1/e."""
     counts, going = np.zeros(size, dtype=np.int64), np.arange(size)
     while len(going):
         going = going[_accept_fraction(np.ones(len(going), dtype=np.int64), 1, rng)]
@@ -115,7 +115,7 @@ def lattice_step(rounding: Any) -> float:
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
-    """Bound the change of ``n_values`` rounded values in steps, given their shift in L1."""
+    """Bound the change of ``n_values`` rounded values in steps, given their L1 shift."""
     steps = np.asarray(shift, dtype=np.float64) / step  # exact, because the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
@@ -145,9 +145,9 @@ def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    """Choose step and scale of a noise with this epsilon that covers the error of values.
+    """Choose the step and scale of lattice noise that covers the errors of values.
 
-    ``distance`` is a bound on the Euclidean norm of the error (docs/theory.md, section 13).
+    ``distance`` bounds the Euclidean norm of the errors (docs/theory.md, section 13).
     """
     check_positives(distance=distance, epsilon=epsilon)
     apart = 2.0 * sqrt(check_count("n_values", n_values)) * distance * (1.0 + SLACK)
@@ -164,10 +164,10 @@ def check_reach(largest: float, step: float) -> None:
 
 
 def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Integers:
-    """Round private values to whole numbers of steps, and round halves up.
+    """Clip private values to a public bound, and round them to whole steps, with halves up.
 
-    If values are k steps apart, the integers are at most k apart, unlike with rounding to even.
-    Values are clipped to a public bound. NaN is replaced by 0, because errors would reveal rows.
+    If values are k steps apart, the integers are at most k apart. Rounding to even can exceed k.
+    NaN is replaced by 0, because raising an error would reveal information about the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
@@ -180,7 +180,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
     r"""Clip vectors to length ``clip``, scale this length to a radius, and round to integers.
 
     The length of each result is at most :math:`r + \sqrt d/2` for the radius r, up to a relative
-    error of a millionth. A row that is longer or not finite is replaced by 0.
+    error of a millionth. A vector is replaced by 0 if its result is longer or it is not finite.
     """
     usable = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
     lengths = np.maximum(row_norms(usable), clip)

@@ -1,4 +1,4 @@
-"""Sources of randomness for private releases. A known seed does not protect the rows."""
+"""Sources of randomness for private releases. Noise from a known seed does not protect the rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Simulation:
     Parameters
     ----------
     seed : int, SeedSequence, Generator or RandomState
-        See :func:`numpy.random.default_rng`. A ``Generator`` advances with every use.
+        See :func:`numpy.random.default_rng`. The state of a ``Generator`` changes with every use.
 
     Examples
     --------
@@ -60,7 +60,8 @@ def resolve_generator(
     Parameters
     ----------
     random_state : None, Simulation, int, SeedSequence, Generator or RandomState
-        ``None`` creates a fresh :func:`secure_generator`. A :class:`Simulation` provides its seed.
+        If ``None``, a fresh :func:`secure_generator` is returned. The seed of a :class:`Simulation`
+        is used like any other seed.
     protective : bool, default True
         Whether the noise protects rows.
 
@@ -107,15 +108,15 @@ def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
     """Warn that noise is added in floating point, except in a simulation."""
     if not isinstance(random_state, Simulation):
         warn_user(
-            f"{argument}=None adds noise in plain floating point, whose last digits can reveal "
-            f"rows at any epsilon. Omit {argument} for exact noise, or, for an experiment, pass"
-            " random_state=convexmarket.privacy.Simulation(seed).",
+            f"with {argument}=None, noise is drawn in plain floating point, and its last digits "
+            f"can reveal rows at any epsilon. Omit {argument} for exact noise, or, for an "
+            "experiment, pass random_state=convexmarket.privacy.Simulation(seed).",
             PrivacyLeakWarning,
         )
 
 
 def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> str:
-    """Return the assumption that a guarantee makes about the source of its noise.
+    """Return the assumption of a guarantee about the source of the noise.
 
     Parameters
     ----------

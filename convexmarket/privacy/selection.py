@@ -48,7 +48,7 @@ def private_selection(
     sensitivity : float
         Public bound on the change of a score when one row is replaced; ``1 / len(X)`` for accuracy.
     accountant, rows, random_state
-        The charged account, by default all open accounts, and the source of noise, as in ``fit``.
+        As in ``fit`` of a learner.
 
     Returns
     -------
@@ -56,9 +56,12 @@ def private_selection(
 
     Raises
     ------
-    ParameterError, DataError, BudgetExceededError
-        If an argument is out of range, X is empty, or the choice would exceed the budget of a row.
-        In these cases, no candidate is chosen.
+    ParameterError
+        If an argument is out of range.
+    DataError
+        If X is empty.
+    BudgetExceededError
+        If the choice would exceed the budget of a row. In this case, no candidate is chosen.
 
     Examples
     --------
@@ -83,7 +86,7 @@ def private_selection(
     charge = reserve(guarantee, accountant, rows, names=X, random_state=random_state)
     step = lattice.lattice_step(sensitivity * FINEST)
     whole = lattice.whole_steps(values, step, np.inf)
-    moves = 2.0 * lattice.lattice_moves([sensitivity], step, 1)  # both scores are rounded
+    moves = 2.0 * lattice.lattice_moves([sensitivity], step, 1)  # two scores are rounded
     scale = lattice.lattice_scale(moves, epsilon)
     rng = resolve_generator(random_state)
     charge()

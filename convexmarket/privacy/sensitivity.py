@@ -31,7 +31,7 @@ GRID_SLACK = 2e-7
 def ridge_norm_bound(regularization: float, n_features: int) -> float:
     r"""Compute the largest norm of a weighted ridge solution on the unit domain.
 
-    The norm is :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`. It is at most the bounds of
+    The norm is :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`. It does not exceed the bounds of
     Lemmas A.1 and A.2 of Acharya et al.
     """
     regularization, n_features = _checked(regularization, n_features)
@@ -73,7 +73,6 @@ def _checked(regularization: float, n_features: int) -> tuple[float, int]:
 
 
 def _unconditional(g: float) -> float:
-    """Compute the maximum over t, alpha and beta, in units of sqrt(d) / lambda."""
     least = np.arctan2(1.0, g)
     angle = np.linspace(least, np.pi / 2.0, GRID_POINTS)
     other = np.maximum((np.pi - angle) / 2.0, least)

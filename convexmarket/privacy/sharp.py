@@ -28,7 +28,7 @@ FAR = 1e12  # used instead of an infinite s
 
 
 def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
-    """Bound the privacy loss of each row in nats, shape (n_rows,); curvature is R^2 / Lambda."""
+    """Bound the privacy loss of each row in nats, where ``curvature`` is R^2 / Lambda."""
     distinct, place = np.unique(weights, return_inverse=True)  # often all weights are equal
     pull, bend = pull_profile(1.0 / curvature)
     parts = np.array_split(distinct[:, None], 1 + distinct.size // 1_000)
@@ -58,7 +58,7 @@ def pull_profile(regularization: float) -> tuple[Floats, Floats]:
 
 
 class _Cells:
-    """Grids of p, phi and alpha, which bound tau on each cell of p and s."""
+    """Grids of p, phi and alpha, from which bounds on tau are computed for cells of p and s."""
 
     def __init__(self, regularization: float) -> None:
         self.regularization = regularization
@@ -80,7 +80,7 @@ class _Cells:
         return np.stack([(row[:, None] * self._near_cosine).max(axis=0) for row in errors])
 
     def bound(self, low: Floats, high: Floats) -> Floats:
-        """Bound tau on cells of p and s, shape (ERRORS, low.size); -inf on empty cells."""
+        """Bound tau on cells of p and s, shape (ERRORS, low.size). Empty cells get -inf."""
         near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
         # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
         support = (1.0 + SLACK) * np.maximum(self.support(near), self.support(far))
@@ -107,7 +107,6 @@ class _Cells:
 
 
 def _undominated(pull: Floats, curvature: Floats) -> NDArray[np.intp]:
-    """Return the Pareto-optimal cells in the order of decreasing pull."""
     order = np.lexsort((-curvature, -pull))
     best = np.maximum.accumulate(np.concatenate([[-1.0], curvature[order]]))
     return order[curvature[order] > best[:-1]]

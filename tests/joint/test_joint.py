@@ -1,4 +1,4 @@
-"""Test the joint problem: convexity constants, the unbounded ray, descents and certificates."""
+"""Test convexity constants, unbounded objectives, descents and certificates."""
 
 import cvxpy as cp
 import numpy as np
@@ -62,7 +62,7 @@ def test_the_objective_is_convex_in_model_and_log_weights_at_the_threshold():
 
 
 def test_convexity_in_log_weights_does_not_make_local_minima_global():
-    """Theorem 4.1 of B does not consider that the set sum exp(z) = 1 is not convex."""
+    """Theorem 4.1 of B overlooks that the set sum exp(z) = 1 is not convex."""
     X, y = np.array([[1.0], [-1.0]]), np.array([1.0, 1.0])
     sellers = cm.Sellers(virtual_costs=[1.0, 1.05])
     market = cm.Market(sellers, 1e-3 * cm.Spread() + 1e-3 * cm.Noise() + 1e-3 * cm.Payments())
@@ -127,7 +127,7 @@ def test_below_a_ratio_of_one_every_hessian_is_positive_semidefinite(spread):
 
 @pytest.mark.parametrize(("margin", "convex"), [(0.99, False), (1.01, True)])
 def test_the_ratio_is_sharp_for_the_square(margin, convex):
-    """Check rows of the same direction with large negative margins, which attain the bound."""
+    """Check that the bound is attained by parallel rows with large negative margins."""
     X, y, regularization = np.ones((4, 1)), np.ones(4), 0.1
     mu = margin * 4 / (2 * regularization)
     sellers = cm.Sellers(virtual_costs=np.ones(4))
@@ -332,7 +332,7 @@ def test_forms_that_are_not_in_the_papers_are_solved():
 @pytest.mark.parametrize("convex", [True, False])
 @pytest.mark.parametrize("m", one_in(2, [6, 25]))
 def test_given_guarantees_are_supported(convex, m):
-    """Check optima of problems with given epsilons (B, Eq. 3)."""
+    """Check that optima of problems with given epsilons (B, Eq. 3) are certified."""
     rng = np.random.default_rng(3)
     X, y = data(m, 3, rng)
     granted = rng.uniform(0.1, 3, m) * rng.choice([0, 1, 1], size=m)
@@ -370,7 +370,7 @@ def test_the_result_states_that_the_model_is_not_private():
         ({"regularization": 0}, ParameterError, "regularization must .*, got 0"),
         ({"noise": "none"}, ParameterError, "must be one of 'expected'"),
         ({"noise": "realised"}, ParameterError, "noise_vector has shape"),
-        ({"noise_vector": [1.0]}, ParameterError, 'is for noise="realised"'),
+        ({"noise_vector": [1.0]}, ParameterError, 'requires noise="realised"'),
         (
             {"noise": "realised", "noise_vector": [1.0, 2.0]},
             ParameterError,
@@ -427,7 +427,7 @@ def test_status_global_requires_the_gap():
         joint.market.sellers, edge * cm.terms.SquaredSpread() + cm.Noise() + cm.Payments()
     )
     on_edge = cm.JointMarket(market, X, [1, -1, -1], regularization=regularization * (1 + 1e-15))
-    with pytest.warns(LooseCertificateWarning, match="losing convexity"):
+    with pytest.warns(LooseCertificateWarning, match="barely convex"):
         result = cm.allocate_jointly(on_edge)
     assert result.status == "global for this eta"
     assert result.gap > 1e-8

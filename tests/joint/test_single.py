@@ -38,7 +38,7 @@ def test_the_naive_model_is_the_best_single_purchase_at_an_eta(options, eta):
 
 @pytest.mark.parametrize("sigma", [0.0, 3.0])
 def test_the_naive_model_has_the_best_eta_of_the_range(sigma):
-    """Compare with all single sellers at a grid of eta and near the solution."""
+    """Compare the optimum with all single sellers on a grid of eta and near the solution."""
     joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
     result = cm.allocate_jointly(joint)
     assert result.binding == (() if sigma else ("eta_low",))

@@ -40,7 +40,7 @@ PRIVATE_RIDGES = [output_ridge, partial(output_ridge, weighting="equal")]
 
 
 def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
-    """Return a learner for Algorithm 1 of the paper, which exceeds the granted epsilon."""
+    """Return a learner that implements Algorithm 1 of the paper and exceeds the granted epsilon."""
     given = {"calibration": "noise", "solver_epsilon": None, "tol": 1e-9} | parameters
     return PrivateLogisticRegression(regularization, accounting=accounting, **given)
 
@@ -54,7 +54,7 @@ def ridge_sample(seed, n=60, d=3):
 
 @st.composite
 def neighbours(draw):
-    """Draw two data sets that differ in one row, the position of this row, epsilons and lambda."""
+    """Draw two neighbouring data sets, the position of the changed row, epsilons and lambda."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     d = draw(st.integers(1, 5))
     n = d + draw(st.integers(0, 6))
@@ -148,7 +148,7 @@ def kernel_erm(loss="logistic", kernel="rbf", regularization=0.1, **others) -> c
 
 
 def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
-    """Compute the distance of two models in the RKHS, which bounds differences of predictions."""
+    """Compute the distance between two models in the RKHS."""
     points = np.vstack([first.pivots_, second.pivots_])
     coefficients = np.append(first.dual_coef_, -second.dual_coef_)
     if not len(points):
@@ -178,7 +178,7 @@ def declared_kernel_erm(erm, X, y, epsilon=None, losses=declared_losses) -> cp.P
     X, y, weights = X[weights > 0], np.asarray(y)[weights > 0], weights[weights > 0]
     gram = erm.kernel_(X, X)
     beta = cp.Variable(len(gram), name="beta")
-    # The square root of the kernel matrix gives a sum of squares.
+    # With the square root of the kernel matrix, the penalty is a sum of squares.
     values, vectors = np.linalg.eigh(gram)
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     penalty = erm.regularization / 2.0 * cp.sum_squares(root @ beta)

@@ -42,7 +42,7 @@ class Sealed:
 
 
 class Watchful:
-    """An account that records each call and the state of the noise generator at this time."""
+    """An account that records each call and the state of the noise generator during the call."""
 
     def __init__(self, rng):
         self.rng, self.calls = rng, []
@@ -160,7 +160,7 @@ def test_a_domain_read_from_private_rows_cannot_be_charged(make):
         (
             {"accountant": PrivacyAccountant(np.full(4, 9.0)), "rows": [0, 0, 1, 2]},
             ParameterError,
-            "different positions",
+            "distinct integers",
         ),
         (
             {"accountant": PrivacyAccountant(np.full(4, 9.0)), "epsilon": np.inf},

@@ -131,7 +131,7 @@ def second_noises(solver_epsilon, n_draws, n_features=3):
 
 @pytest.mark.campaign
 def test_the_second_noise_has_the_claimed_law() -> None:
-    """Check that coordinates are independent Laplace numbers, independent of the first noise."""
+    """Check that the second noise has independent Laplace coordinates, also given the first."""
     paid, n_draws = 0.5, 250
     drawn = second_noises(paid, n_draws)
     scale = 2 * np.sqrt(3) * TOL / (LAMBDA * paid)
@@ -146,7 +146,9 @@ def test_the_second_noise_has_the_claimed_law() -> None:
 
 def test_floating_point_noise_gives_a_warning_and_is_stated_first() -> None:
     X, y, weights = sample(2, 15, 3)
-    with pytest.warns(PrivacyLeakWarning, match="solver_epsilon=None adds noise in plain"):
+    with pytest.warns(
+        PrivacyLeakWarning, match="with solver_epsilon=None, noise is drawn in plain"
+    ):
         model = PrivateLogisticRegression(solver_epsilon=None).fit(X, y, epsilon=1.0 + weights)
     assert "plain floating point" in str(model.guarantee_).splitlines()[0]
     exact = PrivateLogisticRegression().fit(X, y, epsilon=1.0 + weights).guarantee_
@@ -266,7 +268,7 @@ def test_a_solver_epsilon_above_the_smallest_guarantee_is_refused() -> None:
     model = PrivateLogisticRegression(1.0)
     with pytest.raises(ParameterError, match=r"solver_epsilon = 1 .* smaller value"):
         model.set_params(solver_epsilon=1.0).fit(X, y, **terms)
-    with pytest.raises(ParameterError, match=r"leaves no room.*solver_epsilon = 0\.999"):
+    with pytest.raises(ParameterError, match=r"is too small.*solver_epsilon = 0\.999"):
         model.set_params(solver_epsilon=0.999, accounting="paper").fit(X, y, **terms)
     model.set_params(solver_epsilon=0.5, accounting="sharp").fit(X, y, **terms)
     assert np.all(model.epsilon_ <= [7.0, 2.0, 1.0, 0.0])

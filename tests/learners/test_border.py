@@ -1,4 +1,4 @@
-"""Test extreme and invalid rows: results are finite, errors are typed, and nothing leaks."""
+"""Test that extreme and invalid rows cause finite results or typed errors, and no leaks."""
 
 import itertools
 import warnings
@@ -57,7 +57,7 @@ def fitted(name):
 @pytest.mark.parametrize("hidden", [0, 3])
 @pytest.mark.parametrize("row", [[1.7e308, -1.7e308] * 2, [1e-165] * 4, [1.7e308] * 4])
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
-    """Without clipping, a margin of inf - inf was -2**63 and identified the row in most fits."""
+    """Without clipping, the margin inf - inf became -2**63 and identified the row in most fits."""
     identified = 0
     for seed in range(2):
         X, y = rows(seed, 100)

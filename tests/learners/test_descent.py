@@ -1,4 +1,4 @@
-"""Test noisy descent: the accounting, the bound on steps, the gradients and audits."""
+"""Test the accounting, the bound on steps, the gradients and the audits of noisy descent."""
 
 import numpy as np
 import pytest

@@ -129,7 +129,7 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
 
 @given(seed=st.integers(0, 10**6), smoothing=st.floats(0.05, 1.0))
 def test_the_certified_distance_equals_that_of_the_duality_gap(seed, smoothing) -> None:
-    """Compare with the difference of the primal and the dual value for the hinge loss."""
+    """Compute the distance from the difference of the primal and dual values of the hinge loss."""
     rng, strength = np.random.default_rng(seed), 0.3
     features, y = rng.standard_normal((9, 3)), rng.choice([-1.0, 1.0], 9)
     weights, theta = rng.dirichlet(np.ones(9)), 0.3 * rng.standard_normal(3)
@@ -203,7 +203,7 @@ def test_no_replaced_row_moves_a_prediction_beyond_its_sensitivity(
         moved = np.abs(erm.decision_function(queries) - changed.decision_function(queries)).max()
         limit = erm.row_sensitivities_[row]
         assert moved <= limit * (1 + 1e-9)
-        # exact minimisers satisfy the same limit, up to the errors of the two models
+        # the limit holds for exact minimisers, and the errors of both models are added
         errors = erm.prediction_error_ + changed.prediction_error_
         assert erm.feature_bound_ * rkhs_distance(erm, changed) <= limit * (1 + 1e-7) + errors
 
@@ -225,7 +225,7 @@ def test_the_sensitivity_is_attained(loss, kernel) -> None:
 
 
 def moved_by_two_rows(point, regularization, share) -> float:
-    """Compute the distance of two logistic models, relative to the sensitivity to one row.
+    """Compute the distance between two logistic models, divided by the sensitivity to one row.
 
     The other row determines the direction of the models. Both versions of the replaced row have
     extreme slopes, because their label contradicts this direction.

@@ -264,7 +264,7 @@ def test_the_guarantee_states_its_assumptions() -> None:
     for words in (
         "every row is at most 1, a public bound",
         "(-1, 1) is public",
-        "do not depend on the data",
+        "depends on the data",
         "gradient norm is at most 1e-09",
         "fresh seed",
         "exact on a lattice",

@@ -47,7 +47,7 @@ def test_the_proven_constants_are_below_those_of_a_contraction(delta, other, bet
 @pytest.mark.parametrize("beta", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_deviation_of_fair_coins_nearly_attains_the_bound(beta, seed):
-    """If rows are fair coins, the largest deviation over w is beta * |1/2 - share of heads|."""
+    """For coin flips as rows, the largest deviation over w is beta * |1/2 - share of heads|."""
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(60, 2.0))
     heads = (rng.random((20_000, 60)) < 0.5) @ weights

@@ -1,4 +1,4 @@
-"""Test the protocol of learners: guarantees hold and seeds are not stored."""
+"""Test that the guarantees of all learners are valid and that seeds are not stored."""
 
 import copy
 import pickle
@@ -133,7 +133,7 @@ def test_float32_rows_at_the_bound_are_accepted_and_scaled(n_features, monkeypat
 
 
 def everything(value, found):
-    """Collect all objects that an object contains."""
+    """Collect all objects that can be reached from an object."""
     found.append(value)
     if hasattr(value, "__dict__"):
         value = vars(value)
@@ -229,7 +229,7 @@ def test_a_learner_without_published_numbers_cannot_be_audited():
 
 
 def test_an_audit_charges_no_account():
-    """Use a learner that does not support simulations."""
+    """Check a learner that does not support simulations, which would not be charged anyway."""
 
     class Plain(guides_learner()):
         def fit(self, X, y, *, epsilon, rows=None, accountant=None):

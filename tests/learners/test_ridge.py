@@ -1,4 +1,4 @@
-"""Test ridge regression with output perturbation: solution, noise, guarantee and loss."""
+"""Test the solution, noise, guarantee and loss of ridge regression with output perturbation."""
 
 import cvxpy as cp
 import numpy as np
@@ -148,7 +148,7 @@ def test_the_non_personalised_baseline_gives_all_rows_the_smallest_epsilon() -> 
     st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0.5, 50.0), st.sampled_from([0, 2.0])
 )
 def test_closed_form_losses_equal_their_moments(seed, d, rate, penalty) -> None:
-    """Compare with quadrature over the norm and exact moments of the direction."""
+    """Compare the loss with quadrature over the norm and exact moments of the direction."""
     rng = np.random.default_rng(seed)
     X, y, theta = rng.random((7, d)), rng.uniform(-1, 1, 7), rng.normal(size=d)
     loss = noisy_loss(theta, rate, X, y, penalty)

@@ -1,4 +1,4 @@
-"""Test ridge regression with exact noise: solution error, guarantee and noise."""
+"""Test the solution error, the guarantee and the noise of ridge regression on a lattice."""
 
 from fractions import Fraction
 from functools import partial
@@ -202,7 +202,7 @@ def test_expected_losses_equal_a_simulation() -> None:
 
 
 def test_a_row_with_a_tiny_epsilon_does_not_determine_the_noise() -> None:
-    """A row with epsilon 1e-17 is dropped, because one rounding step costs more."""
+    """A row with epsilon 1e-17 is dropped, because rounding by one step costs a larger epsilon."""
     X, y, epsilon = ridge_sample(5, 60, 3)
     model = output_ridge(1.0)
     usual = model.fit(X, y, epsilon=epsilon).noise_rate_
@@ -240,7 +240,7 @@ def test_lattice_noise_exceeds_its_constant_as_rarely_as_stated():
 
 @pytest.mark.parametrize("distance", [0.0, 0.25])
 def test_the_sensitivity_on_the_lattice_equals_its_formula(distance, monkeypatch) -> None:
-    """Check the sum of exact sensitivity, two solution errors and one step per coordinate."""
+    """Check that the bound adds the sensitivity, two solution errors and a step per coordinate."""
     monkeypatch.setattr(
         ridge_math, "solve_error", lambda *_: ridge_math.SolveError(1.0, 1.0, distance)
     )
@@ -254,7 +254,7 @@ def test_the_sensitivity_on_the_lattice_equals_its_formula(distance, monkeypatch
 
 
 def test_a_row_with_a_tiny_weight_is_left_out_without_loss_to_others():
-    """Check a row that is dropped because of its weight, not because of its epsilon."""
+    """Check that a row is dropped because of its tiny weight, although its epsilon is not tiny."""
     sold = np.concatenate((np.full(10, 1.0), np.full(990, 1e-12), [1e-7]))
     learner = output_ridge(10.0, weighting="bound", label_noise=0.1)
     epsilon = learner.promise(sold, 2).epsilon
@@ -264,7 +264,7 @@ def test_a_row_with_a_tiny_weight_is_left_out_without_loss_to_others():
 
 @pytest.mark.parametrize("d", [2, 10, 50])
 def test_the_bound_covers_the_backward_error_of_cholesky(d):
-    """Compare with (3d + 1) u times the trace d (1 + lambda) (Higham, Theorem 10.4)."""
+    """Compare the bound with (3d + 1) u times the trace d (1 + lambda) (Higham, Theorem 10.4)."""
     norm = ridge_norm_bound(100.0, d)
     least = (3 * d + 1) * d * (1 + 100.0) * norm * 2.0**-53
     assert solve_error(d, d, 100.0).residual >= least

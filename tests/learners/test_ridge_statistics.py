@@ -1,4 +1,4 @@
-"""Test ridge regression from perturbed statistics: sensitivity, guarantee and model."""
+"""Test the sensitivity, the guarantee and the model of ridge regression from statistics."""
 
 from itertools import product
 
@@ -34,7 +34,7 @@ def statistics(x, y, centred):
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_the_sensitivity_is_valid_and_nearly_attained(d, centred):
-    """Compare all pairs of corners, midpoints, points on the diagonal and random points."""
+    """Compare the bound with pairs of corners, midpoints, diagonal points and random points."""
     points = [np.array(x, dtype=float) for x in product((0.0, 0.5, 1.0), repeat=d)]
     points += [np.full(d, t) for t in np.linspace(0.0, 1.0, 41)]
     points += list(np.random.default_rng(0).random((50, d)))
@@ -114,7 +114,7 @@ def test_a_statistical_audit_accepts_the_claim_and_refutes_a_smaller_one(factor,
 
 
 def test_fits_with_a_delta_are_composed_as_gaussian_mechanisms(tmp_path):
-    """Check that an account admits more fits than with delta 0 or with basic composition."""
+    """Check that advanced composition with a delta admits more fits than all other settings."""
     X, y, _ = rows(200)
     budget = np.full(200, 1.0)
     counts = {}

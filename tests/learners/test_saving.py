@@ -1,4 +1,4 @@
-"""Test saved models: round trips, excluded contents and errors."""
+"""Test round trips, excluded contents and errors of saved models."""
 
 import hashlib
 import json

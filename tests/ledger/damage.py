@@ -39,7 +39,7 @@ def seller(k):
 
 
 def everything(place):
-    """Return all contents of a market or a ledger that methods can return."""
+    """Return all contents of a market or a ledger that its methods return."""
     if isinstance(place, cm.OnlineMarket):
         ledger, answer = place.ledger, {"offers": place.offers(), "problem": place.problem}
         answer |= {"released": place.released, "counts": place.counts()}
@@ -50,7 +50,7 @@ def everything(place):
 
 
 def differs(found, expected):
-    """Return the names of contents that have changed."""
+    """Return the names of the contents that differ from the original."""
     return [
         name
         for name, value in expected.items()
@@ -121,7 +121,7 @@ def build_states(folder):
 
 
 def place_in(content, rng, length):
-    """Draw an offset, in half of the draws among nonzero bytes of the file."""
+    """Draw an offset in the file, with probability 1/2 among the offsets of nonzero bytes."""
     end = max(1, len(content) - length)
     if rng.random() < 0.5:
         written = np.flatnonzero(np.frombuffer(content, dtype=np.uint8)[:end])
@@ -188,8 +188,8 @@ def damaged_copy(state, folder, rng):
 def use(state):
     """Use all functions of a database, and describe undetected damage.
 
-    Results must equal those of the intact database. Errors must be a DataError, and must not quote
-    private values.
+    Results must equal those of the intact database. Every error must be a DataError that does not
+    quote private values.
     """
     try:
         return use_market(state) if state.is_market else use_ledger(state)

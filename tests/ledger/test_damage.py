@@ -59,7 +59,7 @@ def test_an_intact_database_works_after_an_interrupted_step(states, tmp_path):
 
 
 def test_damaged_copies_are_refused_or_unchanged(states, tmp_path):
-    """Check a few copies; tests/campaign/reliability checks 3,000 copies."""
+    """Check a few damaged copies. 3,000 copies are checked in tests/campaign/reliability."""
     kinds = list(states.values())
     for k in range(24):
         rng = np.random.default_rng([3, k])

@@ -270,7 +270,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def of_any(self, id):
-        """Compute the amounts that releases used of sales for any release."""
+        """Compute the amounts of sales for any release that releases have used."""
         return sum(
             (
                 max(Fraction(0), amounts.get(id, Fraction(0)) - self.sold.get((id, name), 0))

@@ -1,4 +1,4 @@
-"""Test that simultaneous charges do not exceed a budget; see also tests/process."""
+"""Test that simultaneous charges do not exceed a budget (see also tests/process)."""
 
 import pytest
 

@@ -25,7 +25,7 @@ def discrete_laplace_log_density(value, scale):
 
 
 def discrete_gaussian_log_density(value, scale):
-    """Compute the log probability of discrete Gaussian integers with Poisson summation."""
+    """Compute the log probability of discrete Gaussian integers by Poisson summation."""
     total = scale * np.sqrt(2.0 * np.pi) * (1.0 + 2.0 * np.exp(-2.0 * (np.pi * scale) ** 2))
     return -((np.asarray(value) / scale) ** 2) / 2.0 - np.log(total)
 
@@ -153,7 +153,7 @@ REJECTED = 1e-6  # smaller p-values reject a distribution
 
 
 def lattice_p_value(draws, scale, log_density=discrete_laplace_log_density) -> float:
-    """Compute the p-value of a chi-square test of draws, with one class for each tail."""
+    """Compute the p-value of a chi-square test of draws, where each tail is one class."""
     edge = int(np.ceil(4 * float(scale))) + 1
     chances = np.exp(log_density(np.arange(-edge, edge + 1), scale))
     tail = (1.0 - chances.sum()) / 2.0

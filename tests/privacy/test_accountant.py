@@ -30,7 +30,7 @@ from tests.privacy.builders import (
     most_admitted,
 )
 
-NEAR = 1e-9  # decisions can differ within this relative distance to the budget
+NEAR = 1e-9  # relative distance to the budget within which the decisions can differ
 
 
 def state(account: PrivacyAccountant):
@@ -121,14 +121,14 @@ def test_admitted_sequences_are_nearly_as_long_as_with_exact_accounting(name) ->
 def test_a_release_is_dominated_by_its_equivalent_gaussian_noise(
     law, shift, reserves, place
 ) -> None:
-    """Compare hockey-stick divergences in composition with the reserve of Gaussian noise."""
+    """Compare hockey-stick divergences of a release and of Gaussian noise, both with a reserve."""
     sharp = shift**2 * (1 + shift**2 / 8) if law == "pure" else shift**2 * (1 - shift / 6)
     reserve = 1.125 * sharp * reserves
     cost = sharp + sharp**2 / (4 * reserve)
     loss = place * math.sqrt(reserve + cost) + (reserve + cost) / 2
     with_release = expected_divergence(law, shift, reserve, loss)
     assert with_release <= divergence(reserve + cost, loss) * (1 + 1e-7)
-    # the same comparison without a reserve
+    # compare the divergences without a reserve
     mu = math.sqrt(math.pi / 2) * shift
     corner = expit(shift) if law == "pure" else 1 - math.exp(-shift / 2) / 2
     assert corner <= ndtr(mu / 2) * (1 + 1e-12)
@@ -154,7 +154,7 @@ def expected_divergence(law: str, shift: float, square: float, loss: float) -> f
     one_in(3, [(2.0, 0.02, (1, 10), 0.2), (1.0, 0.1, (1, 4), 0.1), (0.6, 0.3, (1, 3), 0.15)]),
 )
 def test_no_adaptive_choice_of_releases_exceeds_delta(budget, delta, steps, unit) -> None:
-    """Compute the best adaptive adversary by dynamic programming over observed losses."""
+    """Compute the success of the best adaptive adversary by dynamic programming over losses."""
 
     def fits(many) -> bool:
         account = PrivacyAccountant([budget], delta)
@@ -344,13 +344,13 @@ def test_an_invalid_account_is_refused(arguments, words) -> None:
     [
         ([0.1], None, "covers 1 rows, and the account has 3; pass rows="),
         ([0.1, 0.1, 0.1, 0.1], None, "covers 4 rows"),
-        ([0.1], [0, 1], "must contain 1 integers"),
-        ([0.1], [[0]], "must contain 1 integers"),
-        ([0.1], [0.0], "must contain 1 integers"),
-        ([0.1], [True], "must contain 1 integers"),
-        ([0.1], [3], "different positions from 0 to 2"),
-        ([0.1], [-1], "different positions from 0 to 2"),
-        ([0.1, 0.1], [1, 1], "different positions from 0 to 2"),
+        ([0.1], [0, 1], "a list of 1 distinct integers"),
+        ([0.1], [[0]], "a list of 1 distinct integers"),
+        ([0.1], [0.0], "a list of 1 distinct integers"),
+        ([0.1], [True], "a list of 1 distinct integers"),
+        ([0.1], [3], "distinct integers from 0 to 2"),
+        ([0.1], [-1], "distinct integers from 0 to 2"),
+        ([0.1, 0.1], [1, 1], "distinct integers from 0 to 2"),
         ([np.nan, 0.1, 0.1], None, "nonnegative numbers, one per row"),
         ([-0.1, 0.1, 0.1], None, "nonnegative numbers, one per row"),
     ],

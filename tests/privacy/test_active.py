@@ -1,4 +1,4 @@
-"""Test accounts in context managers: automatic charges, row identity and budgets."""
+"""Test automatic charges, the identity of rows and budgets of accounts in context managers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_privacy_loss_of_a_leak_is_unbounded(counted) -> None:
     with (
         account(budget=5.0),
         pytest.warns(cm.PrivacyLeakWarning),
-        pytest.raises(ParameterError, match="an account with a budget does not accept"),
+        pytest.raises(ParameterError, match="cannot be charged to an account with a budget"),
     ):
         cm.PersonalizedRidge(1.0, feature_range=None, target_range=(0.0, 1.0)).fit(
             X, y, epsilon=0.25
@@ -208,7 +208,7 @@ def test_an_invalid_budget_is_refused(budget, delta, words) -> None:
 
 
 def test_positions_need_an_accountant() -> None:
-    with pytest.raises(ParameterError, match="pass accountant= as well"):
+    with pytest.raises(ParameterError, match="also pass accountant="):
         reserve(guarantee([0.1]), rows=[0])
     with pytest.raises(ParameterError, match="accountant must be a PrivacyAccountant"):
         reserve(guarantee([0.1]), 1.0)

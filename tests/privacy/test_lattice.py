@@ -1,4 +1,4 @@
-"""Test exact noise on a lattice: its distribution, its guarantee and rounding."""
+"""Test the distribution, the guarantee and the rounding of exact noise on a lattice."""
 
 import math
 from fractions import Fraction

@@ -93,7 +93,7 @@ def test_processes_do_not_share_a_stream() -> None:
 
 
 def unseeded(source: str) -> list[int]:
-    """Return the numbers of lines that use unseeded generators of NumPy or ``random``."""
+    """Return the line numbers of calls of unseeded generators of NumPy or ``random``."""
     result = []
     for node in ast.walk(parsed(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):

@@ -38,13 +38,13 @@ def learner(**options):
 
 
 def test_every_fit_of_a_search_is_charged() -> None:
-    """Check that the account has the total of all fits, but the best model has one fit."""
+    """Check that the account adds up all fits, and that the best model has the epsilon of one."""
     X, y = people()
     search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
     with account(budget=np.inf) as spent:
         search.fit(X, y)
     assert len(spent.releases) == 3 * len(ALPHAS) + 1
-    # each candidate is fitted twice to each row, and the best candidate is fitted again
+    # each row is used twice for each candidate, and again for the best candidate
     np.testing.assert_allclose(spent.spent, (2 * len(ALPHAS) + 1) * 0.5, rtol=1e-2)
     assert search.best_estimator_.guarantee_.epsilon.max() <= 0.5
 

@@ -48,7 +48,7 @@ def test_the_constant_is_attained_under_strong_regularisation(d) -> None:
 
 
 def over_rows(g: float) -> float:
-    """Compute the maximum over t, alpha and beta in docs/theory/ridge.md."""
+    """Compute the maximum over t, alpha and beta that is derived in docs/theory/ridge.md."""
     angles = (np.arctan(1 / g), np.pi / 2)
     return largest(
         lambda t, a, b: (

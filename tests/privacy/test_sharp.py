@@ -14,7 +14,7 @@ REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # a few values, so that profiles 
 
 
 def sampled_pulls(regularization, n_samples):
-    """Draw pulls and curvatures of configurations, whose gradient comes from two rows."""
+    """Draw pulls and curvatures of configurations in which two rows determine the gradient."""
     rng = np.random.default_rng(0)
     s = np.exp(rng.uniform(np.log(1e-3), np.log(100 + 30 / regularization), n_samples))
 
