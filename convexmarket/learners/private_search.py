@@ -62,8 +62,7 @@ class PrivateSearch(BaseEstimator):
     validation : (X, y)
         Public rows and labels for the scores of candidates.
     charge : {"trials", "sum"}, default "trials"
-        Method of charging. For two candidates, ``"sum"`` is better: both candidates are trained,
-        with the same noise as in ``"trials"``.
+        Method of charging. For two candidates, ``"sum"`` trains both with the noise of "trials".
     trials : float, default 10.0
         Mean number of trials.
     epsilon : default None
