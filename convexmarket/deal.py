@@ -68,19 +68,19 @@ class Deal(Shown):
     Attributes
     ----------
     offers : DataFrame
-        One row per seller, with the index of the table: ``ask`` (reported cost per unit of
-        epsilon), ``epsilon`` (privacy bought, in nats), ``weight``, ``payment`` and ``surplus``
-        (payment minus reported cost). The table is private.
+        One row per seller, with the index of the table. The columns are ``ask`` (reported cost per
+        unit of epsilon), ``epsilon`` (privacy bought, in nats), ``weight``, ``payment`` and
+        ``surplus`` (payment minus reported cost). The table is private.
     market, allocation : Market, Allocation or PartedAllocation
     model, account : Learner, PrivacyAccountant
         The model of :func:`buy`, and the account of the privacy that each seller sold and spent.
     expected_error : float or None
-        Standard deviation that the noise adds to a prediction (``noise_effect`` of the learner).
+        Standard deviation of the effect of the noise on a prediction (see ``noise_effect``).
     test_errors : dict or None
-        Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: root mean
-        squared error, or share of wrong labels.
+        Errors of the ``"model"`` and of the best ``"constant"`` on public test rows, as root mean
+        squared error or share of wrong labels.
     budget, source : float or None, dict
-        Budget that determined the weight of payments, and file of the table with its SHA-256.
+        Budget that determined the weight of payments, and name and SHA-256 of the table's file.
 
     Examples
     --------
@@ -301,8 +301,8 @@ def price(
     prior : Prior or frozen scipy.stats distribution, or mapping from groups to these
         The commonly known distribution of the costs, fixed before the reports are read.
     objective : Objective or Term
-        To be minimised, such as ``1.0 * Spread() + 100 * Noise()``. The objective contains payments
-        unless ``gamma`` or ``budget`` is given.
+        Objective to be minimised, such as ``1.0 * Spread() + 100 * Noise()``. The objective
+        contains payments unless ``gamma`` or ``budget`` is given.
     ask, id, group : str, optional
         Columns of the reported costs per unit of epsilon (by default ask, sensitivity, cost or
         report), of the sellers' names (by default the index, or id, seller or name in a file), and
@@ -393,13 +393,14 @@ def buy(
 
     Parameters
     ----------
-    table, ask, prior, objective, constraints, gamma, budget, id, group, na_values, show_cells
-        See :func:`price`, also for ``progress``. The default objective is the learner's ``risk``,
-        ``mu * Spread() + sigma * Noise()``.
+    table, ask, prior, objective, constraints, gamma, budget, id, group
+        See :func:`price`. The ``risk`` of the learner determines the default objective.
+    na_values, show_cells, progress
+        See :func:`price`.
     target : str
         The column of labels.
     learner : Learner, optional
-        A copy is trained, such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. A
+        Learner that is copied and trained, such as ``PrivateLogisticRegression(features=...)``. A
         learner without ``features`` receives all columns except label and sale columns. The default
         is :class:`PersonalizedRidge` or, with ``classes``, :class:`PrivateLogisticRegression`.
     features, classes, target_range : optional
@@ -443,7 +444,7 @@ def buy(
         raise ParameterError(f"{given[0]} is for the default learner; pass it to your learner")
     if isinstance(learner, type) or not hasattr(learner, "risk"):
         wrong = checks.shown(learner)
-        raise ParameterError(f"learner is {wrong}; pass one that guarantees the epsilon bought")
+        raise ParameterError(f"learner is {wrong}; pass a learner that guarantees the epsilon")
     X, y = _rows(people, learner, target, columns)
     declared = getattr(learner, "features", None)
     n_features = X.shape[1] if declared is None else declared.n_features_out_
@@ -550,7 +551,7 @@ def _people(
 
 
 def _one_prior(prior: PriorOrPriors) -> Prior | None:
-    """Return the prior of all sellers, or None if there are several."""
+    """Return the prior of all sellers, or None if there are several priors."""
     return None if isinstance(prior, Mapping) or checks.is_iterable(prior) else as_prior(prior)
 
 

@@ -1,4 +1,4 @@
-"""Exceptions and warnings of the package. Messages contain argument, value and remedy.
+"""Exceptions and warnings of the package. Messages contain the argument, the value and a remedy.
 
 All exceptions derive from :class:`ConvexMarketError`. Exceptions about invalid values also derive
 from ``ValueError``.
@@ -29,7 +29,7 @@ class NotSupportedError(ConvexMarketError):
 class BudgetExceededError(ConvexMarketError):
     """A release would exceed the epsilon sold by the owner of a row. No result was released."""
 class ReleaseChargedError(ConvexMarketError):
-    """A ledger has charged a release of this name before, which may have been published."""
+    """A release of this name was charged to the ledger before, and may have been published."""
 class ReleaseExhaustedError(ConvexMarketError):
     """An interactive release has ended. ``answers`` contains the answers of the same call."""
 
@@ -55,13 +55,13 @@ class SolverError(AllocationError):
 class LooseCertificateWarning(UserWarning):
     """The gap of an allocation exceeds the requested gap, but the lower bound is valid."""
 class PriorFromReportsWarning(UserWarning):
-    """A prior is a sample that contains the reports, so a report may affect its own price."""
+    """A prior is a sample that contains the reports, so a report can affect its own price."""
 class PrivacyLeakWarning(UserWarning):
     """A public quantity was computed from private rows, so no guarantee covers it."""
 class UselessModelWarning(UserWarning):
     """The noise of a purchased model exceeds the error of a constant prediction."""
 class WeakGuaranteeWarning(UserWarning):
-    """The epsilon of a guarantee exceeds 10, where the protection is negligible."""
+    """The epsilon of a guarantee exceeds 10, so the protection is negligible."""
 # fmt: on
 
 __all__ = sorted(name for name in dir() if name.endswith(("Error", "Warning")))

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 DONE, BUG, WRONG, PARTLY, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
 _DEFECT = (
     "This is a defect of convexmarket, not of your input. Please report it as an issue of the "
-    "project: the command, the lines above, and the output of 'convexmarket --version'."
+    "project, with the command, the lines above, and the output of 'convexmarket --version'."
 )
-#: Formats of tables and figures in a report, on request.
+#: Optional formats of tables and figures in a report.
 _FORMATS = ("csv", "tex", "svg", "pdf")
 
 
@@ -66,14 +66,14 @@ _out, err = Console(), Console(stderr=True)
 
 
 def say(text: object, *, to: Console = _out, style: str = "") -> None:
-    """Print a line without markup, line breaks and control characters."""
+    """Print a line without markup, line breaks or control characters."""
     from convexmarket.report import printable
 
     to.print(Words(printable(str(text)), style), soft_wrap=True)
 
 
 def stages(status: Any) -> Callable[[str], None]:
-    """Return a function that shows a stage, with one line per stage if there is no terminal."""
+    """Return a function that shows a stage, or prints long stages if there is no terminal."""
 
     def show(stage: str) -> None:
         status.update(f"{stage} ...")
@@ -91,7 +91,7 @@ def print_json(results: Any) -> None:
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
-    """Print labels and values below one another."""
+    """Print one label and its value per line."""
     from convexmarket.report.table_formats import format_cell
 
     width = max(map(len, pairs))
@@ -183,7 +183,7 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 
 def reason(error: BaseException) -> str:
-    """Describe an error in one line, or reason and path of an OSError."""
+    """Describe an error in one line. For an OSError, give the path and the reason."""
     if isinstance(error, MemoryError):
         return f"not enough memory ({error}); use fewer rows, sellers, draws or jobs"
     line = "; ".join(str(error).splitlines())
@@ -214,7 +214,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     """Run the command line, and exit with its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop_loading)
-    for name in ("stdout", "stderr"):  # print every character, and skip a closed stream
+    for name in ("stdout", "stderr"):  # escape unencodable characters, and replace a closed stream
         stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         setattr(sys, name, stream)
         if hasattr(stream, "reconfigure"):
@@ -249,7 +249,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
 
 
 def _in_one_line(usual: Callable[..., str]) -> Callable[..., str]:
-    """Return a format of warnings that omits the line of code for warnings of the package."""
+    """Return a formatter that omits the line of code for warnings of the package."""
 
     def form(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
         ours = category.__module__ == ConvexMarketError.__module__

@@ -28,8 +28,8 @@ EXAMPLES = """
 
   convexmarket online close market
 
-The market is the file market.sqlite in the folder. Several processes may use it at once, and each \
-may be killed at any time: printed offers are stored, and a command can be repeated.
+The market is the file market.sqlite in the folder, which several processes can use concurrently. \
+If a process is killed, all printed offers remain stored, and the command can be repeated.
 """
 online_app = typer.Typer(
     help="Run a market whose sellers arrive one by one and are quoted on arrival.",
@@ -47,7 +47,7 @@ def open_(
     file: Annotated[Path, typer.Argument(help='Problem file of kind "online".')],
     settings: ui.Settings = None,
 ) -> None:
-    """Check a problem file and its files, and open a market.
+    """Check a problem file and the files that it names, and open a market.
 
     Paths in the problem file are relative to it. The rows are read when the market closes.
     """
@@ -90,7 +90,7 @@ def quote(
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
-    """Quote the privacy to buy and its payment to a seller or a list.
+    """Quote the privacy to buy and the payment to a seller, or to all sellers of a list.
 
     A list is checked before its first seller is quoted. Repeating the command continues an
     interrupted list. If the list has more sellers than the market expects, the exit code is 3.
@@ -141,8 +141,8 @@ def answer(
 ) -> None:
     """Record the answer of a seller, or the same answer for all sellers of a list.
 
-    The list may be a file of offers written by quote; sellers without an offer are skipped. It is
-    checked before anything is recorded. An answer is final, and repeating it has no effect.
+    The list can be written by quote; sellers without an offer are skipped. The list is checked
+    before an answer is recorded. An answer is final, and repeating it has no effect.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.quote_lists import answer_list
@@ -200,11 +200,11 @@ def status(
 @online_app.command()
 def close(
     folder: Folder,
-    lapse: Annotated[bool, typer.Option("--lapse", help="No answer counts as declined.")] = False,
-    leave_out: Annotated[list[str] | None, typer.Option(help="Seller without a row.")] = None,
-    without_model: Annotated[bool, typer.Option("--without-model", help="Train nothing.")] = False,
+    lapse: Annotated[bool, typer.Option("--lapse", help="Decline unanswered offers.")] = False,
+    leave_out: Annotated[list[str] | None, typer.Option(help="Omit this seller.")] = None,
+    without_model: Annotated[bool, typer.Option("--without-model", help="Train no model.")] = False,
     target: Annotated[ui.File, typer.Option("--out", help="Folder; DIR/report by default.")] = None,
-    regularization: Annotated[float | None, typer.Option(help="Lambda, not the file's.")] = None,
+    regularization: Annotated[float | None, typer.Option(help="Lambda of the model.")] = None,
     show: ui.Open = False,
 ) -> None:
     """Train on the sold rows, close the market, and write its report.
@@ -230,7 +230,7 @@ def close(
             closed = close_market(market, leave_out=leave_out or (), **options)
             report = problem_of(market).report(closed)
         page = report.write(target)
-    ui.say("The model is model.json next to the report.")
+    ui.say("The model is stored in model.json in the folder of the report.")
     ui.print_report(report, page, show)
 
 

@@ -144,7 +144,7 @@ def wdbc(
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     data_norm: float = 1.0,
 ) -> MarketData:
-    """Load the Wisconsin breast cancer data: 569 tumours, 30 features, label 1 if malignant.
+    """Load the Wisconsin breast cancer data (569 tumours, 30 features, label 1 if malignant).
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Draw two noisy concentric circles in the unit ball, which no line separates.
+    """Draw noisy points on two concentric circles, which are not linearly separable.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def circles(
     noise : float
         Standard deviation in each coordinate, relative to the radius of the outer circle.
     factor : float
-        Radius of the inner circle, relative to the outer circle. At least 0 and below 1.
+        Radius of the inner circle divided by the radius of the outer circle, in [0, 1).
     random_state : int or numpy.random.Generator
         Seed or generator of the rows.
 

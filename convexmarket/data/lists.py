@@ -1,7 +1,7 @@
 """Read lists of sellers from CSV files, Parquet files and tables.
 
-An ambiguous value raises an error with its line numbers, because a wrong number would lead to a
-wrong payment.
+For ambiguous values, an error with their line numbers is raised, because a wrong number would lead
+to a wrong payment.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read_list(
     id_column, sensitivity_column, group_column : str, optional
         Columns of ids and of reports, if they do not have common names, and column of groups.
     trim : bool
-        Whether to remove blanks around ids. If False, such blanks raise an error.
+        Whether to remove blanks around ids. If False, an error is raised for ids with such blanks.
     na_values : sequence of str
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
     show_cells : bool
@@ -85,7 +85,7 @@ def read_list(
     Raises
     ------
     DataError
-        If the file cannot be read, or rows are wrong. The message contains their line numbers.
+        If the file cannot be read, or rows are invalid. The message contains the line numbers.
     """
 
     def choose(columns: Iterable[Any]) -> list[Any]:
@@ -139,7 +139,7 @@ def checked_list(
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     if "sensitivity" in table:
         written = table["sensitivity"]
-        if pd.api.types.is_bool_dtype(written):  # True is not a price, as in a file
+        if pd.api.types.is_bool_dtype(written):  # reject truth values, as in a file
             written = written.astype(str)
         listed["sensitivity"] = numbers_in(written)
         cells = table["sensitivity"] if show_cells else None
@@ -153,7 +153,7 @@ def checked_list(
             refuse(place, forms.duplicated(), why, cells=table["id"])
     if "group" in table:
         refuse(place, blank(table["group"]), "is missing", "the group")
-    pa.default_memory_pool().release_unused()  # the search for equal ids needs most memory
+    pa.default_memory_pool().release_unused()  # the search for equal ids needs the most memory
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 
@@ -176,7 +176,7 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
 
 
 def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
-    """Compute the normal forms of ids. Missing or repeated ids raise an error with their lines."""
+    """Compute the normal forms of ids. Raise an error with the lines of missing or repeated ids."""
     forms = _forms(ids, place)
     refuse(place, blank(ids), "is not an id", cells=ids)
     why = "is the id of an earlier line; ids must be distinct"
@@ -187,8 +187,8 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
 def read_sales(path: str | Path) -> pd.DataFrame:
     """Read the columns id, epsilon and payment or price of the sales in a CSV file.
 
-    The index contains the line numbers, and the column of payments is called price. Wrong rows and
-    offers that were not accepted raise a DataError with their line numbers.
+    The index contains the line numbers, and the column of payments is called price. A DataError
+    with line numbers is raised for invalid rows and for offers that were not accepted.
     """
     table, place = read_texts(path), f"{path}: line"
     if table.empty:

@@ -56,7 +56,7 @@ class InteractiveRelease(SingleCopy):
     accounting : {"tight", "paper"}, default "tight"
         Bound for the scale of the noise. ``"paper"`` is ``200*sqrt(B)*S*log(4/delta)/epsilon`` (K,
         Theorem 9, which prints S inside the root). ``"tight"`` uses the moments of the privacy
-        loss. Its scale is hundreds of times smaller (docs/theory.md, section 12).
+        loss, and is hundreds of times smaller than ``"paper"`` (docs/theory.md, section 12).
     threshold : float, optional
         Difference above which the public model is updated. The default is
         ``4*scale*log(2*T/failure_probability)``, as in the paper. The guarantee does not depend on
@@ -83,8 +83,12 @@ class InteractiveRelease(SingleCopy):
 
     Raises
     ------
-    ParameterError, DataError, BudgetExceededError
-        If an argument is out of range, the model is not fitted, or a budget is exceeded.
+    ParameterError
+        If an argument is out of range.
+    DataError
+        If the model is not fitted.
+    BudgetExceededError
+        If a budget is exceeded.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-r"""Draw exact noise for releases on a lattice whose step is far below the sensitivity.
+r"""Draw exact noise for releases on a lattice whose step is much smaller than the sensitivity.
 
 Values are rounded to multiples of a power of two, and the noise is drawn as integers
 (:mod:`convexmarket.privacy.lattice`). There are two kinds of noise:
@@ -8,10 +8,11 @@ Values are rounded to multiples of a power of two, and the noise is drawn as int
   orthonormal basis for public points. The noisy coordinates determine the answers.
 
 Let L be the Cholesky factor of :math:`K + JR^2 I`, where K is the kernel matrix of the points. The
-coordinates of a model with predictions p are :math:`L^{-1}p`, and new points only add rows to L. If
-replacing a row changes the model by d and the computed predictions by :math:`\Phi d + e`, then
-:math:`\|L^{-1}(\Phi d + e)\| \le \|d\| + \|e\|/(R\sqrt J)`. J is far above the rounding errors of K
-and L, and far below the noise.
+coordinates of a model with predictions p are :math:`L^{-1}p`, and new points only add rows to L.
+Let :math:`\Phi` contain the features of the points. If replacing a row changes the model by d and
+the computed predictions by :math:`\Phi d + e`, then
+:math:`\|L^{-1}(\Phi d + e)\| \le \|d\| + \|e\|/(R\sqrt J)`. J is much larger than the rounding
+errors of K and L, and much smaller than the noise.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Noise:
 def noise_scale(
     sensitivity: float, epsilon: float, calibration: Calibration, slack: float
 ) -> float:
-    """Bound the scale of noise if a lattice increases sensitivity and scale by a slack."""
+    """Bound the scale of the noise if a lattice multiplies sensitivity and scale by 1 + slack."""
     shift, sold = np.array([[sensitivity * (1.0 + slack)], [epsilon]], dtype=float)
     return calibrate(shift, sold, calibration)[0] * (1.0 + slack)
 
@@ -153,8 +154,7 @@ class Process:
         if not np.linalg.norm(left - corner @ true) <= self._residual:
             raise SolverError(
                 "the error of the coordinates of the predictions exceeds the error that the noise "
-                "covers; use "
-                "fewer points or a larger regularization"
+                "covers; use fewer points or a larger regularization"
             )
         released = self._noise.added_to(true, self._generator)
         triangle = np.zeros((n_old + n_new, n_old + n_new))

@@ -2,7 +2,7 @@ r"""Calibrate the noise of releases.
 
 The privacy loss of a row depends on the change of a prediction when that row is replaced, in units
 of the scale of the noise. A :data:`Calibration` is a function from this change to an epsilon. A
-root finder computes the smallest scale at which no row exceeds its epsilon.
+root finder computes the smallest scale at which the epsilon of every row is at most its bound.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NoiseKind: TypeAlias = Literal["laplace", "process"]
 
 #: Largest range of the logarithm of the scale in a search.
 LARGEST_LOG = 100.0
-#: Largest change of a prediction and largest epsilon. The inverse is the smallest one.
+#: Largest change of a prediction and largest epsilon. The reciprocal is the smallest value.
 EXTREME = 1e150
 ROUNDING = 1e-9  # relative increase of every scale, for rounding errors
 MOST_UPDATES = 10**12
@@ -58,7 +58,7 @@ def interactive_epsilon(max_updates: int, delta: float, accounting: Composition)
 def semi_interactive_epsilon(
     n_points: int, effective: float, delta: float, accounting: Composition
 ) -> Calibration:
-    """Return the calibration of T independently noisy predictions at given points.
+    """Return the calibration of T predictions with independent noise at given points.
 
     ``effective`` is the largest eigenvalue of the kernel matrix divided by R_phi^2, from 1 to T.
     Only "tight" depends on this number.
@@ -69,7 +69,7 @@ def semi_interactive_epsilon(
         return lambda shifts: advanced_composition(shifts, n_points, delta)
 
     def tight(shifts: Floats) -> Floats:
-        # the sum of T changes whose squares sum to ``effective`` times one square
+        # largest sum of T changes whose squares sum to ``effective`` times one squared change
         pure = np.sqrt(n_points * effective) * shifts
         if delta == 0.0:
             return np.asarray(pure)
@@ -108,7 +108,7 @@ def function_epsilon(delta: float) -> Calibration:
 
 
 def _published(count: int, delta: float, proven: Calibration) -> Calibration:
-    """Return the larger of the published and the proven calibration."""
+    """Return the maximum of the published and the proven calibration."""
     factor = CONSTANT * np.sqrt(count) * np.log(4.0 / delta)
     return lambda shifts: np.maximum(factor * shifts, proven(shifts))
 
@@ -128,7 +128,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
             f"floating point, for changes of {moves.min():g} to {moves.max():g}; use "
             "another epsilon, or leave out the rows with the smallest epsilon"
         )
-    # Few rows determine the scale, so add the row that exceeds its epsilon most, repeatedly.
+    # Few rows determine the scale, so repeatedly add the row that exceeds its epsilon most.
     ratios = np.log(moves) - np.log(bounds)
     deciding = [int(np.argmax(ratios))]
     scale = 0.0
@@ -143,7 +143,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
             break
         deciding.append(worst)
     epsilon = np.zeros(len(pairs))
-    # The epsilon of a used row is positive, even if it rounds to zero.
+    # The epsilon of a used row is positive, even if the computed value rounds to zero.
     epsilon[used] = np.maximum(priced, np.minimum(bounds, np.finfo(np.float64).tiny))
     return scale, epsilon[places.reshape(-1)]
 

@@ -82,9 +82,9 @@ Block: TypeAlias = Text | Figure | Table
 class Report:
     """A report of an experiment, which consists of blocks.
 
-    A page shows at most 400 words of text, 3 figures and 2 tables, in the order of their addition.
-    The 2 tables include the table of claims. If there are more than 8 claims, this table contains
-    only the claims that do not hold. The appendix contains the remaining blocks.
+    A page shows at most 400 words of text, 3 figures and 2 tables, in the order in which they were
+    added. The 2 tables include the table of claims. If there are more than 8 claims, this table
+    contains only the claims that do not hold. The appendix contains the remaining blocks.
 
     Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown,
     in which HTML is shown as text. Apply :func:`escape_markdown` to names from data.
@@ -95,7 +95,7 @@ class Report:
     question : str, optional
         The question that the experiment answers.
     settings : mapping, optional
-        Inputs for :func:`compare_reports`: parameters, seeds and the text of a problem file.
+        Parameters, seeds and the text of a problem file, for :func:`compare_reports`.
 
     Examples
     --------
@@ -225,7 +225,8 @@ class Report:
             Unique text of the claim, and its source, such as "A, Fig. 2".
         holds : bool, sequence of bool or None
             Whether the results confirm the claim, or None if it was not tested. For several values,
-            the verdict counts True values. For a Series, the detail lists labels of False values.
+            the verdict contains the number of True values. For a Series, the detail lists the
+            labels of False values.
         detail : str
             Numbers that support the verdict.
         """
@@ -334,8 +335,8 @@ class Report:
         folder : path
             An existing report in the folder is replaced.
         formats : collection of {"md", "html", "csv", "tex", "svg", "pdf"}
-            Pages as Markdown and HTML, tables as CSV and LaTeX, figures as SVG and PDF. PNG files
-            and ``results.json`` are always written.
+            Formats of the pages (md, html), tables (csv, tex) and figures (svg, pdf). PNG files and
+            ``results.json`` are always written.
         force : bool, default False
             Whether to replace a folder with other content, including all of its files.
 
@@ -399,7 +400,7 @@ class Report:
 
 
 def read_report(folder: str | Path) -> Report:
-    """Read a report with figures as PNG from its folder. Damaged files raise a DataError.
+    """Read a report with figures as PNG, or raise a DataError if a file is damaged.
 
     Parameters
     ----------
@@ -467,7 +468,7 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
 
 
 def check_folder(folder: Path, *, force: bool = False) -> None:
-    """Refuse a file, a folder without a report, or a parent of the working directory."""
+    """Raise an error for a file, a folder without a report, or a parent of the working folder."""
     target = folder.resolve()
     if target.exists() and not target.is_dir():
         raise ParameterError(f"{target} is a file; name a folder for the report")

@@ -105,7 +105,7 @@ class Record(Written, ABC):
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
-        """Return the fields of the constructor, which is an empty list without a dataclass."""
+        """Return the fields of the constructor, or an empty list for a class without fields."""
         known = getattr(cls, "__dataclass_fields__", {})
         return [each for each in known.values() if each.init]
 
