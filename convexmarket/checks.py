@@ -29,7 +29,7 @@ _SHOWN, LONGEST = 120, 200
 
 
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
-    """Format a value as one printable line for a message, without the middle of a long text."""
+    """Format a value as one printable line for a message, and omit the middle of a long text."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     text = " ".join(write(value).split())
@@ -278,7 +278,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 def checked_id(id: Any, what: str = "id") -> str:
-    """Compute the normal form of an id: printable text in Unicode form NFC.
+    """Compute the normal form of an id, which is printable text in Unicode form NFC.
 
     The form of a whole number is its decimal digits, so 1, 1.0 and "1" are the same id.
     """
@@ -324,7 +324,7 @@ def distinct_ids(ids: Any, m: int) -> Any:
     except ParameterError as error:
         raise SellersError(str(error)) from None
     if len(names) != m:
-        raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
+        raise SellersError(f"{len(names)} ids for {m} sellers; give one for each seller")
     if (twice := forms[forms.duplicated()]).size:
         id = twice.iloc[0]
         raise SellersError(f"id {id!r} belongs to more than one seller; ids must be distinct")

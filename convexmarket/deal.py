@@ -210,12 +210,12 @@ class Deal(Shown):
         Raises
         ------
         ParameterError
-            If a file exists or has another ending. A DataError implies that no file was written.
+            If a file exists or has another ending. If a DataError is raised, no file was written.
         """
         place, certificate = Path(path), json_of(self.to_dict(audit))
         is_file = bool(place.suffix) and not place.is_dir()
         if is_file and place.suffix not in (".csv", ".parquet"):
-            raise ParameterError(f"{place} ends in neither .csv nor .parquet; name such a file")
+            raise ParameterError(f"{place} ends in neither .csv nor .parquet; choose one of these")
         table = self.offers.reset_index(names=str(self.offers.index.name or "id"))
         offers: Content = partial(write_csv, table)
         if is_file:
@@ -298,20 +298,20 @@ def price(
     table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or parted table
         One row per seller. For a :func:`convexmarket.partitions.table`, give ``gamma`` and not
         ``budget``, ``group`` or ``na_values``.
-    prior : Prior or frozen scipy.stats distribution, or mapping from groups to these
+    prior : Prior or frozen scipy.stats distribution, or mapping from groups to priors
         The commonly known distribution of the costs, fixed before the reports are read.
     objective : Objective or Term
         Objective to be minimised, such as ``1.0 * Spread() + 100 * Noise()``. The objective
         contains payments unless ``gamma`` or ``budget`` is given.
     ask, id, group : str, optional
-        Columns of the reported costs per unit of epsilon (by default ask, sensitivity, cost or
-        report), of the sellers' names (by default the index, or id, seller or name in a file), and
-        of the sellers' groups.
+        Columns of the reported costs per unit of epsilon, of the sellers' names and of their
+        groups. The default of ask is ask, sensitivity, cost or report. The default of id is the
+        index, or id, seller or name in a file.
     constraints : iterable of Constraint
-        Such as ``[Cap(5), MaxEpsilon(2)]``.
+        Constraints such as ``[Cap(5), MaxEpsilon(2)]``.
     gamma, budget : float, optional
-        Weight of the payments, or average total payments over the prior, which determine the weight
-        without reports (:func:`~convexmarket.calibrate_gamma`).
+        Weight of the payments, or average total payments over the prior. The budget determines the
+        weight without reports (:func:`~convexmarket.calibrate_gamma`).
     at_least : mapping of str to float, optional
         Smallest share of each group in the total weight (:class:`GroupShare`).
     na_values, show_cells : sequence of str, bool
@@ -418,7 +418,7 @@ def buy(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        See :func:`price` and ``fit`` of the learner. A charge remains only if ``fit`` fails.
+        See :func:`price` and ``fit`` of the learner. If ``fit`` fails, its charge remains.
 
     Examples
     --------

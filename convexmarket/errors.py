@@ -31,7 +31,7 @@ class BudgetExceededError(ConvexMarketError):
 class ReleaseChargedError(ConvexMarketError):
     """A release of this name was charged to the ledger before, and may have been published."""
 class ReleaseExhaustedError(ConvexMarketError):
-    """An interactive release has ended. ``answers`` contains the answers of the same call."""
+    """An interactive release has ended. ``answers`` contains the answers of the failed call."""
 
     def __init__(self, message: str, answers: tuple[float, ...] = ()) -> None:
         super().__init__(message)

@@ -96,7 +96,7 @@ class Market(Written, Shown):
     ----------
     sellers : Sellers
     objective : Objective or Term
-        To be minimised, such as ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
+        Objective to be minimised, such as ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
     constraints : iterable of Constraint, such as ``[Cap(5)]``
 
     Raises
@@ -148,7 +148,7 @@ class Market(Written, Shown):
         cap: float | None = None,
         eta_range: tuple[float, float] | None = None,
     ) -> Market:
-        """Declare the papers' problem (A, Eq. 11): spread, noise, payments and optional limits.
+        """Declare the papers' problem (A, Eq. 11) of spread, noise, payments and optional limits.
 
         Parameters
         ----------

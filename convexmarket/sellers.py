@@ -98,7 +98,7 @@ class Sellers(Shown):
         known = sensitivities is not None or prior is not None
         if given is None or (virtual_costs is not None and known):
             raise SellersError(
-                "give either sensitivities with their prior, or virtual_costs, which contain it; "
+                "give either sensitivities with a prior, or virtual_costs without a prior; "
                 f"got {'neither' if given is None else 'both'}"
             )
         if hasattr(given, "dask"):
@@ -309,7 +309,7 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
     labels = checks.label_array(groups)
     if labels.shape != (m,):
         raise SellersError(
-            f"groups has shape {labels.shape} for {m} sellers; give one group for each"
+            f"groups has shape {labels.shape} for {m} sellers; give one group for each seller"
         )
     return labels
 

@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
         ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python, "),
         ({"group": "region"}, DataError, r"no column is called 'region'.* \(group in Python, "),
         ({"learner": cm.PrivateLogisticRegression}, ParameterError, "PrivateLogisticRegression"),
-        ({"learner": LogisticRegression()}, ParameterError, "guarantees the epsilon bought"),
+        ({"learner": LogisticRegression()}, ParameterError, "guarantees the epsilon"),
         (
             {"learner": cm.PrivateLogisticRegression(), "id": "patient", "group": "clinic"},
             DataError,

@@ -111,7 +111,7 @@ def print_table(title: str, rows: pd.DataFrame | Sequence[Any], names: Sequence[
 
 
 def print_report(report: Report, page: Path, show: bool = False) -> None:
-    """Print title, finding, claims and path of a report, and open it on request."""
+    """Print the title, finding, claims and path of a report, and open the report on request."""
     say("\n".join(filter(None, (report.title, report.finding))))
     for claim in report.claims.itertuples():
         say(f"- {claim.claim}: {claim.verdict}. {claim.detail}")
@@ -136,13 +136,13 @@ def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
 def check_ending(file: Path, option: str = "--out") -> None:
     """Raise an error if the name of a table ends in neither .csv nor .json."""
     if file.suffix.lower() not in (".csv", ".json"):
-        raise ParameterError(f"{option} {file} is neither .csv nor .json; name such a file")
+        raise ParameterError(f"{option} {file} is neither .csv nor .json; choose one of them")
 
 
 def warn_of_reports() -> None:
     """Warn that epsilons and payments reveal reports (see docs/threat-model.md)."""
     note = "Note: an epsilon or a payment reveals the report of its seller. If reports depend on "
-    say(f"{note}rows, it also reveals information on the row, which no guarantee covers.", to=err)
+    say(f"{note}rows, it also reveals information on the row. No guarantee covers this.", to=err)
 
 
 def check_other_place(

@@ -60,7 +60,8 @@ def compare_command(
     """Compare solvers and formulations on the subproblems of problem files.
 
     The same command resumes an interrupted comparison, because each run is recorded next to the
-    report's folder, in out/study.runs.jsonl. A file of kind "solvers" has these and more options.
+    report's folder, in out/study.runs.jsonl. A problem file of kind "solvers" supports these and
+    other options.
     """
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of
@@ -176,7 +177,7 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 
 def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
-    """Run changed problem files, and write the index. Failures determine the exit code."""
+    """Run changed problem files, and write the index. The exit code is 3 if a file fails."""
     from convexmarket.io import check_place
     from convexmarket.report import write_index
     from convexmarket.studies.files import load_file
@@ -239,7 +240,7 @@ def _audit(mechanisms: list[str], file: Path | None, force: bool) -> None:
 def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other report.")],
-    tolerance: Annotated[float, typer.Option(help="Relative difference of equal numbers.")] = 1e-9,
+    tolerance: Annotated[float, typer.Option(help="Relative tolerance for numbers.")] = 1e-9,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 on a difference.")] = False,
     as_json: ui.AsJson = False,
 ) -> None:

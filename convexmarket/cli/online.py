@@ -93,7 +93,7 @@ def quote(
     """Quote the privacy to buy and the payment to a seller, or to all sellers of a list.
 
     A list is checked before its first seller is quoted. Repeating the command continues an
-    interrupted list. If the list has more sellers than the market expects, the exit code is 3.
+    interrupted list. If sellers of the list are turned away, the exit code is 3.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.quote_lists import quote_list
@@ -167,10 +167,10 @@ def answer(
 def status(
     folder: Folder,
     as_json: ui.AsJson = False,
-    backup: Annotated[ui.File, typer.Option(help="Copy the database during use.")] = None,
+    backup: Annotated[ui.File, typer.Option(help="Copy the database to this file.")] = None,
     force: ui.Force = False,
 ) -> None:
-    """Print sellers, sold privacy, payments and plans of a market, or copy its database."""
+    """Print the numbers of sellers, the sold privacy, payments and plans, or copy the database."""
     from convexmarket.io import check_place
     from convexmarket.online.online_market import OnlineMarket
 
@@ -207,9 +207,9 @@ def close(
     regularization: Annotated[float | None, typer.Option(help="Lambda of the model.")] = None,
     show: ui.Open = False,
 ) -> None:
-    """Train on the sold rows, close the market, and write its report.
+    """Train a model on the sold rows, close the market, and write a report.
 
-    The model is trained once and stored in the market. Closing again writes the report again.
+    The model is trained once and stored in the market. Later calls only write the report again.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.release import close_without_model
@@ -224,7 +224,7 @@ def close(
             ui.say("The market is closed without a model; the accepted payments remain due.")
             return
         target = target or folder / "report"
-        ui.check_report_folder(target)  # before the market is closed finally
+        ui.check_report_folder(target)  # before the final closing of the market
         with OnlineMarket(folder) as market:
             options: Any = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)

@@ -23,7 +23,7 @@ _SHOW = typer.Option("--show-cells", help="Show the private text of the first wr
 ShowCells = Annotated[bool, _SHOW]
 _SHARE = typer.Option(metavar="GROUP:SHARE", help="Smallest weight of a group. Repeatable.")
 AtLeast = Annotated[list[str] | None, _SHARE]
-_DASK = typer.Option(help="local or a Dask scheduler. Reads Parquet in parts; --out is a folder.")
+_DASK = typer.Option(help="Use local or a Dask scheduler to read Parquet; --out is a folder.")
 _TRUST = typer.Option("--trust-scheduler", help="Use a scheduler without TLS; others can run code.")
 _MARKET = Path("market.toml")
 Label = Literal["class", "number"]
@@ -222,16 +222,16 @@ def ledger_command(
     path: Annotated[Path, typer.Argument(help="A ledger, or the folder of an online market.")],
     create: Annotated[bool, typer.Option("--create", help="Create an empty ledger.")] = False,
     record: Annotated[ui.File, typer.Option(help="List of sales to record.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also record a file again.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Record the same file again.")] = False,
     export: Annotated[ui.File, typer.Option(help="Write the balance, as .csv or .json.")] = None,
-    backup: Annotated[ui.File, typer.Option(help="Copy the ledger during use.")] = None,
+    backup: Annotated[ui.File, typer.Option(help="Copy the ledger to this file.")] = None,
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
     """Show, record, export or copy sold guarantees and the releases that used them.
 
     A list to record has the columns id, epsilon, and payment or price, and optionally status (all
-    accepted). Either all of its sales are recorded or none. docs/ledger.md explains backups.
+    accepted). Its sales are recorded together or not at all. docs/ledger.md explains backups.
     """
     from convexmarket.data.lists import digest, read_sales
     from convexmarket.io import check_place

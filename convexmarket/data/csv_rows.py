@@ -1,6 +1,6 @@
 """Read CSV files as text, with the line number of each row.
 
-The reader detects the usual separators, encodings and decimal signs. Untrusted files are possible.
+The reader detects the usual separators, encodings and decimal signs. Files can be untrusted.
 Therefore, the sizes of lines and tables are limited, and ambiguous files and numbers are rejected.
 """
 
@@ -71,7 +71,7 @@ def read_texts(
     -------
     DataFrame
         Table of text, without blank rows. An empty cell is the empty string. The index contains the
-        first line of each row.
+        number of the first line of each row.
 
     Raises
     ------

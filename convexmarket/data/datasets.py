@@ -42,8 +42,10 @@ class MarketData:
     ----------
     X_train, y_train : ndarray of shape (n_sellers, n_features) and (n_sellers,)
         Rows that are sold, one per seller. All labels are -1 or 1.
-    X_validation, y_validation, X_test, y_test : ndarray
-        Public rows for scaling constants and hyperparameters, and rows for the final evaluation.
+    X_validation, y_validation : ndarray
+        Public rows for scaling constants and hyperparameters.
+    X_test, y_test : ndarray
+        Rows for the final evaluation.
     feature_names : tuple of str
         Names of the columns of X; a constant column is called ``"intercept"``.
     data_norm : float

@@ -1,7 +1,7 @@
 """Transform tables into rows of a ball, with declared public ranges and categories.
 
 A scaler that is fitted to private rows has parameters that depend on these rows. No guarantee
-covers such parameters.
+covers these parameters.
 """
 
 from __future__ import annotations
@@ -70,12 +70,10 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     A number is transformed to ``2 * (x - low) / (high - low) - 1`` and clipped to [-1, 1]. A
     category is transformed to a one-hot vector. Each column therefore adds at most 1 to the squared
     norm of a row. All features are multiplied by :math:`R / \sqrt{k}`, where k is the number of
-    columns, including the intercept.
-
-    ``fit`` does not use rows. A transformed row depends only on the original row, so a guarantee
-    for transformed rows also covers the original rows. The error for an undeclared category reveals
-    that a row contains an undeclared category. If sellers enter free text, declare ``"other"`` to
-    accept every category.
+    columns, including the intercept. ``fit`` does not use rows. A transformed row depends only on
+    the original row. A guarantee for transformed rows therefore covers the original rows. The error
+    for an undeclared category reveals that a row contains an undeclared category. If sellers enter
+    free text, declare ``"other"`` to accept every category.
 
     Examples
     --------

@@ -65,8 +65,10 @@ def read_list(
     prior : Prior or None
         Distribution of the sensitivities, whose support must contain the reports. Pass None if
         sellers have different distributions.
-    id_column, sensitivity_column, group_column : str, optional
-        Columns of ids and of reports, if they do not have common names, and column of groups.
+    id_column, sensitivity_column : str, optional
+        Columns of the ids and of the reports, required if they do not have common names.
+    group_column : str, optional
+        Column of the groups.
     trim : bool
         Whether to remove blanks around ids. If False, an error is raised for ids with such blanks.
     na_values : sequence of str
@@ -79,8 +81,8 @@ def read_list(
     -------
     DataFrame
         Table with the columns id and sensitivity, and group if ``group_column`` is given. The index
-        contains the first line of each row in the file, or row numbers from 1. Ids of a CSV file
-        are in normal form. Other ids are unchanged.
+        contains the number of the first line of each row in the file, or row numbers from 1. Ids of
+        a CSV file are in normal form. Other ids are unchanged.
 
     Raises
     ------
@@ -126,7 +128,7 @@ def checked_list(
     show_cells: bool = False,
     is_csv: bool = False,
 ) -> pd.DataFrame:
-    """Convert the sensitivities of a list to numbers, or raise an error with the wrong lines.
+    """Convert the sensitivities of a list to numbers, or raise an error with the invalid lines.
 
     ``table`` contains some of the columns id, sensitivity and group. Its index contains the line or
     row numbers of ``place``, such as "rows.csv: line". ``id_name`` is the original column of ids.

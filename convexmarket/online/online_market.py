@@ -380,7 +380,7 @@ class OnlineMarket:
             return [MarketPlan(number, after, self._stored(text)) for number, after, text in rows]
 
     def counts(self) -> dict[str, int]:
-        """Count the sellers by the status of their offers, and include "quoted" and "expected"."""
+        """Count the sellers by the status of their offers, and the quoted and expected sellers."""
         with self._store.reading() as connection:
             rows = connection.execute(f"SELECT status, count(*) FROM ({_OFFERS}) GROUP BY status")
             counts = dict.fromkeys(get_args(Status), 0) | dict(rows.fetchall())
@@ -427,11 +427,10 @@ class OnlineMarket:
         -----
         One transaction checks the stored rows, ends quoting and charges the guarantee. Then one
         process at a time calls ``release`` and stores the result. If ``release`` fails, the charge
-        remains, and this method can be called again.
-
-        If an attempt is killed, is interrupted, or rejects its input before noise is drawn, the
-        next attempt is charged only for the epsilon that exceeds the earlier charges. After any
-        other error, including a result that is not JSON text, the next attempt is charged in full.
+        remains, and this method can be called again. If an attempt is killed, is interrupted, or
+        rejects its input before noise is drawn, the next attempt is charged only for the epsilon
+        that exceeds the earlier charges. After any other error, including a result that is not JSON
+        text, the next attempt is charged in full.
         """
         stored = self.released
         if stored is not None:
@@ -457,7 +456,7 @@ class OnlineMarket:
         return Ledger(self._store)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the market, even while it is in use, to a file. See docs/ledger.md to restore it.
+        """Copy the market to a file, even during use. To restore the copy, see docs/ledger.md.
 
         Parameters
         ----------

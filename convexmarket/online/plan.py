@@ -94,9 +94,10 @@ class Plan:
     terms : Terms
     eta : float
         Expected total of all guarantees, including guarantees sold earlier.
-    objective, lower_bound : float
-        Expected loss (A, Eq. 11) without earlier payments, or inf if nothing is bought, and a lower
-        bound on the loss of every plan, or NaN if unknown.
+    objective : float
+        Expected loss (A, Eq. 11) without earlier payments, or inf if nothing is bought.
+    lower_bound : float
+        Lower bound on the loss of every plan, or NaN if unknown.
 
     Examples
     --------

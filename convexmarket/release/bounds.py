@@ -66,7 +66,7 @@ class ErrorBounds:
     Raises
     ------
     ParameterError
-        If an argument is out of range. Every method can raise this error.
+        If an argument is out of range. All methods can raise this error.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class ErrorBounds:
         return 1.25 * self._threshold(max_queries, max_updates)
 
     def suggest_updates(self, max_queries: int) -> int:
-        r"""Compute the smallest sufficient number B of updates (K, Theorem 3).
+        r"""Compute the smallest number B of updates that suffices (K, Theorem 3).
 
         The squared distance of the public model from the true model is at most :math:`C^2`
         initially, and every update decreases it by at least :math:`\tau^2/(2R_\phi^2)`. Therefore,

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 class FunctionRelease(SingleCopy):
-    r"""Private predictions at up to 5,000 points for the privacy cost of one prediction.
+    r"""Private predictions at up to 5,000 points with the privacy cost of one prediction.
 
     Parameters
     ----------

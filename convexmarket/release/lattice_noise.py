@@ -34,7 +34,7 @@ from convexmarket.release.scales import Calibration, calibrate, function_epsilon
 Floats = NDArray[np.float64]
 
 #: Bound on the error of a computed prediction, relative to the sensitivity. Measured errors are a
-#: million times smaller.
+#: million times smaller than this bound.
 ARITHMETIC = 1e-8
 #: Variance of independent noise added to a process, relative to the squared feature bound.
 JITTER = 1e-6
@@ -47,7 +47,7 @@ FINEST = 2.0**-50  # smallest step, relative to the largest value
 #: million sensitivities.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
 CONDITION = 1.01  # bound on the norm of the inverse factor, relative to 1 / (R sqrt(J))
-#: Excess of the square of a discrete Gaussian over a continuous one, in steps (docs/theory.md).
+#: Number of steps added in quadrature to the scale of a discrete Gaussian (docs/theory.md).
 NARROWER = 3.0
 
 
@@ -55,12 +55,12 @@ NARROWER = 3.0
 class Noise:
     """Calibrated exact noise of a release."""
 
-    scale: float  # scale, or standard deviation of a process per feature norm
+    scale: float  # scale, or standard deviation of a process per unit of feature norm
     step: float  # step of the lattice
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row
-    profile: Profile  # profile of the privacy loss; Gaussian for a process
-    accounting: str = ""  # name of the bound on epsilon, if the release does not name it
+    profile: Profile  # profile of the privacy loss, which is Gaussian for a process
+    accounting: str = ""  # bound on epsilon, if it differs from the accounting of the release
 
     def rounded(self, values: Floats) -> Floats:
         """Round values to the lattice, so that noise drawn for zeros can be added."""

@@ -53,9 +53,9 @@ class PublicRelease(FixedRelease):
     failure_probability : float, default 0.05
         Probability beta that the error exceeds ``error_bound``.
     accounting : {"tight", "paper"}, default "tight"
-        Bound for the scale of the noise. ``"paper"`` uses the bound of
-        :class:`~convexmarket.InteractiveRelease`, and divides the exponent of selections by four
-        (K, Theorem 7). ``"tight"`` uses the moments of the privacy loss.
+        Bound for the scale of the noise. If ``"paper"``, the bound of
+        :class:`~convexmarket.InteractiveRelease` is used, and the exponent of selections is divided
+        by four (K, Theorem 7). If ``"tight"``, the moments of the privacy loss are used.
 
     Attributes
     ----------

@@ -45,8 +45,8 @@ def interactive_epsilon(max_updates: int, delta: float, accounting: Composition)
     """Return the calibration of the sparse-vector scheme for a number of updates."""
     if max_updates > MOST_UPDATES:
         raise ParameterError(
-            f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}; with more, "
-            "rounding errors dominate"
+            f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}; for more "
+            "updates, rounding errors dominate"
         )
 
     def tight(shifts: Floats) -> Floats:
@@ -114,10 +114,10 @@ def _published(count: int, delta: float, proven: Calibration) -> Calibration:
 
 
 def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[float, Floats]:
-    """Compute the smallest scale of noise that all rows permit, and their actual epsilons.
+    """Compute the smallest scale at which no row exceeds its epsilon, and the actual epsilons.
 
-    ``shifts`` contains the change of a prediction when each row is replaced, zero for unused rows.
-    ``sold`` contains the largest epsilon of each row, positive for used rows.
+    For each row, ``shifts`` contains the change of a prediction when the row is replaced, which is
+    zero for unused rows. ``sold`` contains the permitted epsilon, which is positive for used rows.
     """
     pairs, places = np.unique(np.column_stack([shifts, sold]), axis=0, return_inverse=True)
     used = pairs[:, 0] > 0
@@ -125,7 +125,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     if not np.all((pairs[used] > 1.0 / EXTREME) & (pairs[used] < EXTREME)):
         raise ParameterError(
             f"epsilon from {bounds.min():g} to {bounds.max():g} needs noise beyond the range of "
-            f"floating point, for changes of {moves.min():g} to {moves.max():g}; use "
+            f"floating point, for changes from {moves.min():g} to {moves.max():g}; use "
             "another epsilon, or leave out the rows with the smallest epsilon"
         )
     # Few rows determine the scale, so repeatedly add the row that exceeds its epsilon most.
@@ -135,7 +135,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     while True:
         decided = _smallest_scale(moves[deciding], bounds[deciding], epsilon_of) * (1.0 + ROUNDING)
         scale = max(decided, scale * (1.0 + ROUNDING))
-        # Process a thousand rows at a time, because moments are large tables.
+        # Process a thousand rows at a time, because the tables of moments are large.
         pieces = np.array_split(moves / scale, max(1, len(moves) // 1000))
         priced = np.concatenate([epsilon_of(piece) for piece in pieces])
         worst = int(np.argmax(priced / bounds))

@@ -34,12 +34,13 @@ class TestSetRelease(FixedRelease):
     delta : float
         At least 0 and less than 1. If delta is zero, the epsilons of all predictions are added.
     noise : {"laplace", "process"}, optional
-        ``"process"``, the default for a positive delta, adds a Gaussian process with the kernel as
-        covariance. ``"laplace"``, the default for delta zero, adds independent noise to every
-        prediction, as in the paper. This noise increases with the number of points.
+        If ``"process"``, the default for a positive delta, a Gaussian process with the kernel as
+        covariance is added. If ``"laplace"``, the default for delta zero, independent noise is
+        added to every prediction, as in the paper. This noise increases with the number of points.
     accounting : {"tight", "paper"}, default "tight"
-        Bound for the scale of Laplace noise. ``"paper"`` uses advanced composition (K, Theorem 11).
-        ``"tight"`` uses moments of the privacy loss and the kernel matrix of the points.
+        Bound for the scale of Laplace noise. If ``"paper"``, advanced composition is used (K,
+        Theorem 11). If ``"tight"``, moments of the privacy loss and the kernel matrix of the points
+        are used.
     max_norm : float, optional
         Public bound C on the norm of the fit. The default is ``erm.norm_bound_``, the bound of the
         model.

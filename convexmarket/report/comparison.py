@@ -33,10 +33,9 @@ def compare_reports(
 ) -> pd.DataFrame:
     """Compare the tables, settings and versions of two reports, except times and memory.
 
-    Rows of a table are matched by common keys, or by position if the keys differ. The result
-    contains a row for each difference, with verdicts first. The columns are ``part`` ("result",
-    "setting" or "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and the
-    ``relative`` difference.
+    Rows are matched by common keys, or by position if the keys differ. The result has a row for
+    each difference, with verdicts first. The columns are ``part`` ("result", "setting" or
+    "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and ``relative`` difference.
 
     Parameters
     ----------

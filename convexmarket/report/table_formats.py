@@ -1,4 +1,4 @@
-"""Format numbers and tables as HTML, Markdown, and LaTeX by the Styler of pandas."""
+"""Format numbers and tables as HTML, as Markdown, and as LaTeX by the pandas Styler."""
 
 from __future__ import annotations
 

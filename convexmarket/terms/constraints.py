@@ -102,7 +102,7 @@ class GivenEpsilon(MaxEpsilon):
 class Budget(Constraint):
     """The expected payments of linear costs are at most ``amount``, a number or cvxpy.Parameter.
 
-    With other pieces, truthful prices can be missing; see :func:`~convexmarket.calibrate_gamma`.
+    With other pieces, truthful prices may not exist; see :func:`~convexmarket.calibrate_gamma`.
 
     Examples
     --------

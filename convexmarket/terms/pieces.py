@@ -99,7 +99,7 @@ class Piece(Record):
             items = getattr(self, self.definition)(quantities)
             items = items if isinstance(items, list) else [items]
             leaves = {id(x) for item in items for x in (*item.variables(), *item.parameters())}
-        except Exception:  # numpy functions do not accept parameters
+        except Exception:  # NumPy functions do not accept parameters
             return set(vars(quantities))
         return {name for name, known in vars(quantities).items() if id(known) in leaves}
 
@@ -195,7 +195,7 @@ class Term(Piece, Summand):
         return weight * self.expression(quantities)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this term to a market in numbers, or return None if this is not possible."""
+        """Add this term to a market in numbers, or return None if it has no numeric form."""
         name = self.adds_to
         return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
@@ -261,7 +261,7 @@ class Constraint(Piece):
         return [item.expr for item in items]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this constraint to a market in numbers, or return None if this is not possible."""
+        """Add this constraint to a market in numbers, or return None if it has no numeric form."""
         return None
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
@@ -537,12 +537,12 @@ class MarketNumbers:
         active = np.isfinite(self.virtual_costs) & (largest > 0)
         if not active.any():
             raise InfeasibleMarketError(
-                "every seller has an infinite virtual cost or a zero bound; allow one to sell"
+                "every seller has an infinite virtual cost or a zero bound; allow a seller to sell"
             )
         return active
 
     def restricted(self) -> tuple[MarketNumbers, NDArray[np.bool_]]:
-        """Restrict the numbers to the active sellers, and return the mask of these sellers too."""
+        """Return the numbers restricted to the active sellers, and the mask of these sellers."""
         active = self.active
         vectors: Any = {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
         return replace(self, **{name: v[active] for name, v in vectors.items()}), active

@@ -134,7 +134,7 @@ def test_invalid_names_keys_formats_and_attachments_are_refused():
         report.add(frame, formats={"c": ".2f"})
     with pytest.raises(ParameterError, match="do not identify the rows"):
         report.add(frame, keys=["a"])
-    with pytest.raises(ParameterError, match="two columns"):
+    with pytest.raises(ParameterError, match="two equal column names"):
         report.add(frame.set_axis(["a", "a"], axis=1))
     for options in ({"formats": "csv"}, {"formats": None}, {"folder": None}):
         with pytest.raises(ParameterError, match=f"{next(iter(options))} must be .*, got"):
