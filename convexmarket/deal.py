@@ -165,8 +165,8 @@ class Deal(Shown):
             texts.append(self.model.guarantee_.statement())
             if not type(self.model).__module__.startswith("convexmarket."):
                 texts.append(
-                    "This guarantee is declared by the user's learner, not audited:"
-                    " convexmarket.audit_privacy attacks it."
+                    "This guarantee is declared by the user's learner and was not audited. Use"
+                    " convexmarket.audit_privacy to test this guarantee."
                 )
         return texts
 

@@ -391,7 +391,7 @@ def test_a_learner_without_a_guarantee_is_refused_and_a_declared_guarantee_is_ma
             self.guarantee_ = cm.Guarantee(np.asarray(epsilon), 0.0, "mine", "none", ())
             return self
 
-    assert "declared by the user's learner, not audited" in str(
+    assert "declared by the user's learner and was not audited" in str(
         deal(patients(), learner=Declared())
     )
 

@@ -30,7 +30,7 @@ Number: TypeAlias = float | cp.Expression
 
 
 def value_of(number: Any) -> Any:
-    """Return the current value of an expression in parameters, or a number unchanged."""
+    """Return the current value of an expression in parameters, or return a number unchanged."""
     if not isinstance(number, cp.Expression):
         return number
     for each in number.parameters():
@@ -200,7 +200,7 @@ class Term(Piece, Summand):
         return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
-        """Compute the minimum of ``weight * term + costs'a`` over the simplex, or return None.
+        """Minimise ``weight * term + costs'a`` over the simplex, or return None if unknown.
 
         A certificate uses the exact minimum for one term. ``costs`` has shape (..., m).
         """
