@@ -79,8 +79,8 @@ class InteractiveRelease(SingleCopy):
         Bound on the error of all answers with probability ``1 - failure_probability``. The bound is
         the threshold plus a quarter of the default threshold.
     predictor : PublicPredictor
-        The public model, a combination of at most B kernels at the points of updates. It can be
-        published and evaluated at any points.
+        The public model, a combination of at most B kernels at the points of updates. This model
+        can be published and evaluated at any points.
 
     Raises
     ------

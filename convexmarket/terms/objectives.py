@@ -84,7 +84,7 @@ class Spread(Term):
             return None
         q = 1.0 if self.p == np.inf else float(self.p / (self.p - 1))
         least = costs.min(axis=-1)
-        scaled = (costs - least[..., None]) / weight  # margins are at most 1, so none overflows
+        scaled = (costs - least[..., None]) / weight  # margins <= 1, so powers do not overflow
         tau = _level(scaled, q)
         # The norm grows at least as fast as tau, so the corrected tau is feasible.
         excess = _dual_norm(tau, scaled, q)[0] - 1.0
