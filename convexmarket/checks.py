@@ -29,7 +29,7 @@ _SHOWN, LONGEST = 120, 200
 
 
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
-    """Format a value as one printable line for a message, without the middle of a long text."""
+    """Format a value as one printable line for a message, and omit the middle of a long text."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     text = " ".join(write(value).split())
@@ -49,7 +49,7 @@ def is_iterable(value: object) -> TypeGuard[Iterable[Any]]:
 
 
 def as_float(value: object) -> float:
-    """Convert a real number to a float. Other values and too large numbers yield NaN."""
+    """Convert a real number to a float, or return NaN for other values and too large numbers."""
     with suppress(OverflowError):
         return float(value) if is_number(value) else np.nan
     return np.nan
@@ -86,7 +86,7 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:
         raise ParameterError(f"{name} must be a whole number >= {least}, got {value!r}")
-    if value > 2**53:  # larger whole numbers are not all floats
+    if value > 2**53:  # not all larger whole numbers are exact floats
         raise ParameterError(f"{name} must be at most 2**53, got {shown(value)}")
     return int(value)
 
@@ -127,7 +127,7 @@ def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64
         if array.dtype.kind == "O":
             real = all(is_number(cell) or isinstance(cell, others) for cell in array.flat)
         return array.astype(np.float64, copy=False) if real else None
-    except (TypeError, ValueError, OverflowError):  # their messages can quote a private entry
+    except (TypeError, ValueError, OverflowError):  # messages can quote a private entry
         return None
 
 
@@ -181,7 +181,7 @@ def finite_entries(
 def moderate(values: NDArray[Any]) -> NDArray[Any]:
     """Clip absolute values to at most ``1e150``, and set entries below ``1e-150`` in size to 0.
 
-    Private rows are changed instead of refused, because a refusal would reveal the row.
+    Private rows are changed, because an error would reveal information about the rows.
     """
     if values.dtype != np.float64:
         return values
@@ -242,7 +242,7 @@ def generator_of(random_state: object) -> np.random.Generator:
 def aligned(**arguments: Any) -> tuple[Any, ...]:
     """Reorder the rows of all arguments by the labels of the first pandas argument.
 
-    Arguments without labels are matched by position, and require labels in the same order.
+    Arguments without labels are matched by position, if all labels are in the same order.
     """
     labels = {k: value.index for k, value in arguments.items() if labels_of(value) is not None}
     if len(labels) < 2:
@@ -278,7 +278,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 def checked_id(id: Any, what: str = "id") -> str:
-    """Compute the normal form of an id: printable text in Unicode form NFC.
+    """Compute the normal form of an id, which is printable text in Unicode form NFC.
 
     The form of a whole number is its decimal digits, so 1, 1.0 and "1" are the same id.
     """
@@ -324,7 +324,7 @@ def distinct_ids(ids: Any, m: int) -> Any:
     except ParameterError as error:
         raise SellersError(str(error)) from None
     if len(names) != m:
-        raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
+        raise SellersError(f"{len(names)} ids for {m} sellers; give one for each seller")
     if (twice := forms[forms.duplicated()]).size:
         id = twice.iloc[0]
         raise SellersError(f"id {id!r} belongs to more than one seller; ids must be distinct")

@@ -68,19 +68,19 @@ class Deal(Shown):
     Attributes
     ----------
     offers : DataFrame
-        One row per seller, with the index of the table: ``ask`` (reported cost per unit of
-        epsilon), ``epsilon`` (privacy bought, in nats), ``weight``, ``payment`` and ``surplus``
-        (payment minus reported cost). The table is private.
+        One row per seller, with the index of the table. The columns are ``ask`` (reported cost per
+        unit of epsilon), ``epsilon`` (privacy bought, in nats), ``weight``, ``payment`` and
+        ``surplus`` (payment minus reported cost). The table is private.
     market, allocation : Market, Allocation or PartedAllocation
     model, account : Learner, PrivacyAccountant
         The model of :func:`buy`, and the account of the privacy that each seller sold and spent.
     expected_error : float or None
-        Standard deviation that the noise adds to a prediction (``noise_effect`` of the learner).
+        Standard deviation of the effect of the noise on a prediction (see ``noise_effect``).
     test_errors : dict or None
-        Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: root mean
-        squared error, or share of wrong labels.
+        Errors of the ``"model"`` and of the best ``"constant"`` on public test rows, as root mean
+        squared error or share of wrong labels.
     budget, source : float or None, dict
-        Budget that determined the weight of payments, and file of the table with its SHA-256.
+        Budget that determined the weight of payments, and name and SHA-256 of the table's file.
 
     Examples
     --------
@@ -165,8 +165,8 @@ class Deal(Shown):
             texts.append(self.model.guarantee_.statement())
             if not type(self.model).__module__.startswith("convexmarket."):
                 texts.append(
-                    "This guarantee is declared by the user's learner, not audited; "
-                    "convexmarket.audit_privacy can audit it."
+                    "This guarantee is declared by the user's learner and was not audited. Use"
+                    " convexmarket.audit_privacy to test this guarantee."
                 )
         return texts
 
@@ -210,12 +210,12 @@ class Deal(Shown):
         Raises
         ------
         ParameterError
-            If a file exists or has another ending. A DataError implies that no file was written.
+            If a file exists or has another ending. If a DataError is raised, no file was written.
         """
         place, certificate = Path(path), json_of(self.to_dict(audit))
         is_file = bool(place.suffix) and not place.is_dir()
         if is_file and place.suffix not in (".csv", ".parquet"):
-            raise ParameterError(f"{place} ends in neither .csv nor .parquet; name such a file")
+            raise ParameterError(f"{place} ends in neither .csv nor .parquet; choose one of these")
         table = self.offers.reset_index(names=str(self.offers.index.name or "id"))
         offers: Content = partial(write_csv, table)
         if is_file:
@@ -298,20 +298,20 @@ def price(
     table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or parted table
         One row per seller. For a :func:`convexmarket.partitions.table`, give ``gamma`` and not
         ``budget``, ``group`` or ``na_values``.
-    prior : Prior or frozen scipy.stats distribution, or mapping from groups to these
+    prior : Prior or frozen scipy.stats distribution, or mapping from groups to priors
         The commonly known distribution of the costs, fixed before the reports are read.
     objective : Objective or Term
-        To be minimised, such as ``1.0 * Spread() + 100 * Noise()``. The objective contains payments
-        unless ``gamma`` or ``budget`` is given.
+        Objective to be minimised, such as ``1.0 * Spread() + 100 * Noise()``. The objective
+        contains payments unless ``gamma`` or ``budget`` is given.
     ask, id, group : str, optional
-        Columns of the reported costs per unit of epsilon (by default ask, sensitivity, cost or
-        report), of the sellers' names (by default the index, or id, seller or name in a file), and
-        of the sellers' groups.
+        Columns of the reported costs per unit of epsilon, of the sellers' names and of their
+        groups. The default of ask is ask, sensitivity, cost or report. The default of id is the
+        index, or id, seller or name in a file.
     constraints : iterable of Constraint
-        Such as ``[Cap(5), MaxEpsilon(2)]``.
+        Constraints such as ``[Cap(5), MaxEpsilon(2)]``.
     gamma, budget : float, optional
-        Weight of the payments, or average total payments over the prior, which determine the weight
-        without reports (:func:`~convexmarket.calibrate_gamma`).
+        Weight of the payments, or average total payments over the prior. The budget determines the
+        weight without reports (:func:`~convexmarket.calibrate_gamma`).
     at_least : mapping of str to float, optional
         Smallest share of each group in the total weight (:class:`GroupShare`).
     na_values, show_cells : sequence of str, bool
@@ -393,15 +393,16 @@ def buy(
 
     Parameters
     ----------
-    table, ask, prior, objective, constraints, gamma, budget, id, group, na_values, show_cells
-        See :func:`price`, also for ``progress``. The default objective is the learner's ``risk``,
-        ``mu * Spread() + sigma * Noise()``.
+    table, ask, prior, objective, constraints, gamma, budget, id, group
+        See :func:`price`. The ``risk`` of the learner determines the default objective.
+    na_values, show_cells, progress
+        See :func:`price`.
     target : str
         The column of labels.
     learner : Learner, optional
-        Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``; a copy is fitted.
-        Without ``features``, it receives all columns except label and sale columns. The default is
-        :class:`PersonalizedRidge` or, with ``classes``, :class:`PrivateLogisticRegression`.
+        Learner that is copied and trained, such as ``PrivateLogisticRegression(features=...)``. A
+        learner without ``features`` receives all columns except label and sale columns. The default
+        is :class:`PersonalizedRidge` or, with ``classes``, :class:`PrivateLogisticRegression`.
     features, classes, target_range : optional
         Public parameters of the default learner. If neither classes nor target_range is given, they
         are computed from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
@@ -417,7 +418,7 @@ def buy(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        See :func:`price` and ``fit`` of the learner. A charge remains only if ``fit`` fails.
+        See :func:`price` and ``fit`` of the learner. If ``fit`` fails, its charge remains.
 
     Examples
     --------
@@ -443,7 +444,7 @@ def buy(
         raise ParameterError(f"{given[0]} is for the default learner; pass it to your learner")
     if isinstance(learner, type) or not hasattr(learner, "risk"):
         wrong = checks.shown(learner)
-        raise ParameterError(f"learner is {wrong}; pass one that guarantees the epsilon bought")
+        raise ParameterError(f"learner is {wrong}; pass a learner that guarantees the epsilon")
     X, y = _rows(people, learner, target, columns)
     declared = getattr(learner, "features", None)
     n_features = X.shape[1] if declared is None else declared.n_features_out_
@@ -550,7 +551,7 @@ def _people(
 
 
 def _one_prior(prior: PriorOrPriors) -> Prior | None:
-    """Return the prior of all sellers, or None if there are several."""
+    """Return the prior of all sellers, or None if there are several priors."""
     return None if isinstance(prior, Mapping) or checks.is_iterable(prior) else as_prior(prior)
 
 

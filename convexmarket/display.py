@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Shown:
-    """An object that notebooks show as formula or text, with the first and last rows."""
+    """An object that notebooks show as a formula or text, with the first and last table rows."""
 
     def _repr_html_(self) -> str:
         write = getattr(self, "_repr_latex_", self.__str__)

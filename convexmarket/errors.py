@@ -1,4 +1,4 @@
-"""Exceptions and warnings of the package. Messages contain argument, value and remedy.
+"""Exceptions and warnings of the package. Messages contain the argument, the value and a remedy.
 
 All exceptions derive from :class:`ConvexMarketError`. Exceptions about invalid values also derive
 from ``ValueError``.
@@ -31,7 +31,7 @@ class BudgetExceededError(ConvexMarketError):
 class ReleaseChargedError(ConvexMarketError):
     """A ledger has already charged a release of this name, which may have been published."""
 class ReleaseExhaustedError(ConvexMarketError):
-    """An interactive release has ended. ``answers`` contains the answers of the same call."""
+    """An interactive release has ended. ``answers`` contains the answers of the failed call."""
 
     def __init__(self, message: str, answers: tuple[float, ...] = ()) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class PrivacyLeakWarning(UserWarning):
 class UselessModelWarning(UserWarning):
     """The noise of a purchased model exceeds the error of a constant prediction."""
 class WeakGuaranteeWarning(UserWarning):
-    """The epsilon of a guarantee exceeds 10, where the protection is negligible."""
+    """The epsilon of a guarantee exceeds 10, so the protection is negligible."""
 # fmt: on
 
 __all__ = sorted(name for name in dir() if name.endswith(("Error", "Warning")))

@@ -106,7 +106,7 @@ def _check_free(path: Path, place: str, *, force: bool) -> None:
 
 
 def keep_access(former: Path, fresh: Path) -> None:
-    """Copy the mode of a file or folder, without group access if the owner or group changes."""
+    """Copy the mode of a file or folder, without group access if the owner or group differs."""
     with suppress(FileNotFoundError):
         before, now = former.stat(), fresh.stat()
         same = (before.st_uid, before.st_gid) == (now.st_uid, now.st_gid)
@@ -114,7 +114,7 @@ def keep_access(former: Path, fresh: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the entries of a folder, if the system supports it."""
+    """Sync the entries of a folder, if the system supports this operation."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""A buyer's declared problem: sellers, an objective and constraints."""
+"""A buyer's problem, declared by sellers, an objective and constraints."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Incentives(str):
 
 
 def as_objective(given: Objective | Term) -> Objective:
-    """Convert a term to an objective. Other types raise an error."""
+    """Convert a term to an objective, or raise an error for another type."""
     objective = 1.0 * given if isinstance(given, Term) else given
     checks.check_instance("objective", objective, Objective, "a sum of terms such as mu * Spread()")
     return objective
@@ -96,7 +96,7 @@ class Market(Written, Shown):
     ----------
     sellers : Sellers
     objective : Objective or Term
-        To be minimised, such as ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
+        Objective to be minimised, such as ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
     constraints : iterable of Constraint, such as ``[Cap(5)]``
 
     Raises
@@ -148,7 +148,7 @@ class Market(Written, Shown):
         cap: float | None = None,
         eta_range: tuple[float, float] | None = None,
     ) -> Market:
-        """Declare the papers' problem (A, Eq. 11): spread, noise, payments and optional limits.
+        """Declare the papers' problem (A, Eq. 11) of spread, noise, payments and optional limits.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class Market(Written, Shown):
         mu, sigma, gamma : float
             Weights of ``Spread()`` and ``Noise()``, >= 0, and of ``Payments()``, > 0.
         cap, eta_range : float and (float, float), optional
-            As in :class:`Cap` and :class:`EtaRange`.
+            See :class:`Cap` and :class:`EtaRange`.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class Market(Written, Shown):
 
     @property
     def _budget_is_harmless(self) -> bool:
-        """Whether all pieces except budget and noise are separable, or are one norm."""
+        """Whether all pieces except budget and noise are separable, or consist of one norm."""
         terms = [p.term for p in self.objective.without_noise.parts if not p.is_idle]
         limits = [piece for piece in self.constraints if piece.reports != "budget"]
         separable = all(piece.separable for piece in (*terms, *limits))

@@ -1,8 +1,8 @@
 """Sellers and rows in Dask partitions, and offers for lists that do not fit in memory.
 
-Only this optional module imports Dask. Markets and learners use the results of :func:`sellers` and
-:func:`rows` only to map functions over the parts. Dask repeats the work of a failed worker, so
-every mapped function is deterministic.
+Only this optional module imports Dask. Markets and learners map functions over the parts that
+:func:`sellers` and :func:`rows` return. Dask repeats the work of a failed worker, so every mapped
+function is deterministic.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ CERTIFICATE = "_certificate.json"
 def workers(address: str, *, trust_scheduler: bool = False) -> Any:
     """Create a client of Dask workers, which is a context manager.
 
-    Every process that can connect to a Dask scheduler or worker can run code as its user. Local
-    workers therefore require a TLS certificate that exists only in memory.
+    Every process that can connect to a Dask scheduler or worker can run code there. Local workers
+    therefore require a TLS certificate that exists only in memory.
 
     Parameters
     ----------
@@ -105,21 +105,21 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
 def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     """Create sellers whose reports remain in the partitions of a Dask column.
 
-    Their markets can contain ``Spread``, ``Noise``, ``Payments``, ``Cap`` and ``EtaRange``. Weights
-    and payments are also Dask columns.
+    Markets of these sellers can contain ``Spread``, ``Noise``, ``Payments``, ``Cap`` and
+    ``EtaRange``. Weights and payments are also Dask columns.
 
     Parameters
     ----------
     sensitivities, ids : Dask Series or one-dimensional Array, Dask Series
-        Columns in the same partitions. The optional ids are compared by hashes in several passes.
+        Columns in the same partitions. The ids are compared by their hashes in several passes.
     prior : Prior or frozen scipy.stats distribution
         The distribution of all sensitivities.
 
     Raises
     ------
     SellersError
-        If the column is empty, a sensitivity is not a number in the prior's support, or an id is
-        missing, malformed or not distinct. The message contains the first such partition and row.
+        If the column is empty, a sensitivity is not in the prior's support, or an id is missing,
+        malformed or not distinct. The message contains the first invalid row and its partition.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def _forms(part: Any, number: int) -> tuple[Sequence[str], NDArray[np.uint64]]:
 
 
 def _hashes(window: int, windows: int, part: Any, number: int, size: int) -> NDArray[np.uint64]:
-    """Compute the hashes of ids that belong to a window of hashes."""
+    """Compute the hashes of ids, and return the hashes in one window."""
     hashes = _forms(part, number)[1]
     if hashes.size != size:
         raise SellersError(f"partition {number} has {size} sellers and {hashes.size} ids")
@@ -268,7 +268,7 @@ def rows(X: Any) -> Any:
     Parameters
     ----------
     X : Dask array of shape (n_rows, n_features)
-        Matrix of numbers. Partitions of unknown length raise a DataError.
+        Matrix of numbers. A DataError is raised if a partition has an unknown length.
     """
     matrix = hasattr(X, "rechunk") and X.ndim == 2 and X.shape[1] > 0 and X.dtype.kind in "fiub"
     if not matrix or np.isnan(X.shape).any():
@@ -300,7 +300,7 @@ def table(source: Any) -> PartedTable:
     ----------
     source : Dask DataFrame, or path of a Parquet file or of a folder of Parquet files
         One row per seller, with an id and a report. Workers read the files directly. Each row group
-        is a partition. A missing or damaged file raises a DataError.
+        is a partition. A DataError is raised if a file is missing or damaged.
     """
     if isinstance(source, str | PathLike):
         path = Path(source).absolute()
@@ -374,7 +374,7 @@ class PartedDeal(Deal):
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
     ) -> tuple[Path, ...]:
-        """Write a new folder with the certificate and a file for each partition, atomically.
+        """Write a file for each partition and the certificate to a new folder atomically.
 
         All workers must be able to write to the folder. An existing folder is never replaced.
         """

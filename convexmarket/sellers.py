@@ -1,4 +1,4 @@
-"""Sellers: their ids, reported sensitivities and priors."""
+"""Sellers with their ids, reported sensitivities and priors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Sellers(Shown):
     ids : sequence, length m, optional
         Distinct names. By default, the index of the pandas columns, or 0 to m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
-        psi(c_i) >= 0, instead of sensitivities and prior, which payments require.
+        Virtual costs psi(c_i) >= 0 instead of reports. Payments then cannot be computed.
     groups : array_like or pandas column, length m, optional
         The public group of each seller.
 
@@ -61,8 +61,12 @@ class Sellers(Shown):
 
     Raises
     ------
-    DataError, SellersError, PriorError
-        If columns do not match, numbers are not finite and >= 0, or reports are not in the support.
+    DataError
+        If columns do not match.
+    SellersError
+        If numbers are not finite and >= 0.
+    PriorError
+        If reports are not in the support of their prior.
 
     Examples
     --------
@@ -94,7 +98,7 @@ class Sellers(Shown):
         known = sensitivities is not None or prior is not None
         if given is None or (virtual_costs is not None and known):
             raise SellersError(
-                "give either sensitivities with their prior or virtual_costs; "
+                "give either sensitivities with a prior, or virtual_costs without a prior; "
                 f"got {'neither' if given is None else 'both'}"
             )
         if hasattr(given, "dask"):
@@ -185,7 +189,7 @@ class Sellers(Shown):
 
     @cached_property
     def prior_is_from_reports(self) -> bool:
-        """Whether a prior is a sample with all reports of its sellers, False after :meth:`draw`."""
+        """Whether a prior is a sample of all reports of its sellers. False after :meth:`draw`."""
         reports = self.sensitivities
         return reports is not None and any(
             who.size > 1 and prior.contains(reports[who]) for prior, who in self.by_prior()
@@ -289,7 +293,7 @@ def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints
 def _check_order(
     labels: pd.Index[Any], ids: pd.Index[Any], name: str, strict: bool = False
 ) -> None:
-    """Refuse labels that are the ids in another order or, with ``strict``, other labels."""
+    """Raise an error for labels that are reordered ids or, with ``strict``, other labels."""
     same = not labels.symmetric_difference(ids, sort=False).size
     if not labels.equals(ids) and (same or strict):
         raise DataError(
@@ -305,7 +309,7 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
     labels = checks.label_array(groups)
     if labels.shape != (m,):
         raise SellersError(
-            f"groups has shape {labels.shape} for {m} sellers; give one group for each"
+            f"groups has shape {labels.shape} for {m} sellers; give one group for each seller"
         )
     return labels
 

@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
         ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python, "),
         ({"group": "region"}, DataError, r"no column is called 'region'.* \(group in Python, "),
         ({"learner": cm.PrivateLogisticRegression}, ParameterError, "PrivateLogisticRegression"),
-        ({"learner": LogisticRegression()}, ParameterError, "guarantees the epsilon bought"),
+        ({"learner": LogisticRegression()}, ParameterError, "guarantees the epsilon"),
         (
             {"learner": cm.PrivateLogisticRegression(), "id": "patient", "group": "clinic"},
             DataError,
@@ -391,7 +391,7 @@ def test_a_learner_without_a_guarantee_is_refused_and_a_declared_guarantee_is_ma
             self.guarantee_ = cm.Guarantee(np.asarray(epsilon), 0.0, "mine", "none", ())
             return self
 
-    assert "declared by the user's learner, not audited" in str(
+    assert "declared by the user's learner and was not audited" in str(
         deal(patients(), learner=Declared())
     )
 

@@ -51,7 +51,7 @@ def _epilog(lines: list[str]) -> str:
 
 app = typer.Typer(
     name="convexmarket",
-    help="Markets in private data: offers to sellers, private models, experiments and reports.",
+    help="Compute offers to sellers of private data, train private models, and run experiments.",
     epilog=_epilog([lines[0] for lines in _EXAMPLES.values()]),
     rich_markup_mode="rich",
     no_args_is_help=True,

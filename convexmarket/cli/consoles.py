@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 DONE, BUG, WRONG, PARTLY, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
 _DEFECT = (
-    "This is a defect of convexmarket, not of your input. Please report it in an issue of the "
-    "project with the command, the lines above, and the output of 'convexmarket --version'."
+    "This is a defect of convexmarket, not of your input. Please report it as an issue of the "
+    "project, with the command, the lines above, and the output of 'convexmarket --version'."
 )
 #: Optional formats of tables and figures in a report.
 _FORMATS = ("csv", "tex", "svg", "pdf")
@@ -66,14 +66,14 @@ _out, err = Console(), Console(stderr=True)
 
 
 def say(text: object, *, to: Console = _out, style: str = "") -> None:
-    """Print a line without markup, line breaks and control characters."""
+    """Print a line without markup, line breaks or control characters."""
     from convexmarket.report import printable
 
     to.print(Words(printable(str(text)), style), soft_wrap=True)
 
 
 def stages(status: Any) -> Callable[[str], None]:
-    """Return a function that shows a stage. Without a terminal, it prints long stages as lines."""
+    """Return a function that shows a stage, or prints long stages if there is no terminal."""
 
     def show(stage: str) -> None:
         status.update(f"{stage} ...")
@@ -91,7 +91,7 @@ def print_json(results: Any) -> None:
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
-    """Print labels and values, with one pair per line."""
+    """Print one label and its value per line."""
     from convexmarket.report.table_formats import format_cell
 
     width = max(map(len, pairs))
@@ -111,7 +111,7 @@ def print_table(title: str, rows: pd.DataFrame | Sequence[Any], names: Sequence[
 
 
 def print_report(report: Report, page: Path, show: bool = False) -> None:
-    """Print title, finding, claims and path of a report. With ``show``, open the report."""
+    """Print the title, finding, claims and path of a report, and open the report on request."""
     say("\n".join(filter(None, (report.title, report.finding))))
     for claim in report.claims.itertuples():
         say(f"- {claim.claim}: {claim.verdict}. {claim.detail}")
@@ -136,13 +136,13 @@ def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
 def check_ending(file: Path, option: str = "--out") -> None:
     """Raise an error if the name of a table ends in neither .csv nor .json."""
     if file.suffix.lower() not in (".csv", ".json"):
-        raise ParameterError(f"{option} {file} is neither .csv nor .json; name a file of this kind")
+        raise ParameterError(f"{option} {file} is neither .csv nor .json; choose one of them")
 
 
 def warn_of_reports() -> None:
     """Warn that epsilons and payments reveal reports (see docs/threat-model.md)."""
     note = "Note: an epsilon or a payment reveals the report of its seller. If reports depend on "
-    say(f"{note}rows, it also reveals information about rows, which no guarantee covers.", to=err)
+    say(f"{note}rows, it also reveals information on the row. No guarantee covers this.", to=err)
 
 
 def check_other_place(
@@ -183,7 +183,7 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 
 def reason(error: BaseException) -> str:
-    """Describe an error in one line, with the path and reason of an OSError."""
+    """Describe an error in one line. For an OSError, give the path and the reason."""
     if isinstance(error, MemoryError):
         return f"not enough memory ({error}); use fewer rows, sellers, draws or jobs"
     line = "; ".join(str(error).splitlines())
@@ -214,7 +214,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     """Run a command, and exit with the exit code of this command."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop_loading)
-    for name in ("stdout", "stderr"):  # print every character, and skip a closed stream
+    for name in ("stdout", "stderr"):  # escape unencodable characters, and replace a closed stream
         stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         setattr(sys, name, stream)
         if hasattr(stream, "reconfigure"):
@@ -249,7 +249,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
 
 
 def _in_one_line(usual: Callable[..., str]) -> Callable[..., str]:
-    """Return a formatter that omits the line of code in warnings of the package."""
+    """Return a formatter that omits the line of code for warnings of the package."""
 
     def form(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
         ours = category.__module__ == ConvexMarketError.__module__

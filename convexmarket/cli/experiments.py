@@ -42,25 +42,26 @@ def run(
 
 
 def compare_command(
-    problems: Annotated[list[str], typer.Argument(help="Problem files, or classes such as ridge.")],
-    solvers: Annotated[Any, ui.list_of(str, "CVXPY names; exact is this package.")] = "",
+    problems: Annotated[list[str], typer.Argument(help="Files or problem classes such as ridge.")],
+    solvers: Annotated[Any, ui.list_of(str, "CVXPY solvers, or exact for our methods.")] = "",
     formulations: Annotated[Any, ui.list_of(str, "Such as primal,dual,projection.")] = "",
-    classes: Annotated[Any, ui.list_of(str, "Such as allocation,ridge; all by default.")] = "",
+    classes: Annotated[Any, ui.list_of(str, "Problem classes; all classes by default.")] = "",
     sizes: Annotated[Any, ui.list_of(int, "Numbers of sellers, rows or points.")] = "100,1000",
     draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
     folder: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path(
         "out/study"
     ),
     time_limit: Annotated[float, typer.Option(help="Time limit of a run in seconds.")] = 60.0,
-    jobs: Annotated[int, typer.Option(help="Parallel runs; -1 for all cores.")] = -1,
+    jobs: Annotated[int, typer.Option(help="Parallel runs; -1 for one per core.")] = -1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Also repeat recorded runs.")] = False,
     show: ui.Open = False,
     formats: ui.Formats = "",
 ) -> None:
     """Compare solvers and formulations on the subproblems of problem files.
 
-    Each run is recorded next to the folder of the report, in out/study.runs.jsonl, so that the same
-    command resumes an interrupted comparison. A file of kind "solvers" supports more options.
+    The same command resumes an interrupted comparison, because each run is recorded next to the
+    report's folder, in out/study.runs.jsonl. A problem file of kind "solvers" supports these and
+    other options.
     """
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of
@@ -106,7 +107,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
-    """Run or resume an experiment with a journal, and print the findings."""
+    """Use a journal, and print the findings or, after an interrupt, how to resume."""
     journal = journal_of(folder)
     if fresh:
         journal.unlink(missing_ok=True)
@@ -124,10 +125,10 @@ def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
 
 def report_command(
     folder: Annotated[ui.File, typer.Argument(metavar="DIR", help="Folder of a report.")] = None,
-    target: Annotated[ui.File, typer.Option("--out", help="Folder, or file for --audit.")] = None,
+    target: Annotated[ui.File, typer.Option("--out", help="Folder, or file of --audit.")] = None,
     index: Annotated[ui.File, typer.Option(help="Folder of reports to index.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Write the reports of all files.")] = False,
-    problems: Annotated[ui.File, typer.Option(help="Folder of files for --all.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Reports of all problem files.")] = False,
+    problems: Annotated[ui.File, typer.Option(help="Problem files for --all.")] = None,
     reports: Annotated[ui.File, typer.Option(help="Folder of reports for --all.")] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run every problem again.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Attack all privacy guarantees.")] = False,
@@ -138,7 +139,7 @@ def report_command(
     """Rewrite a report, all reports or their index, or audit privacy guarantees.
 
     --all runs the problem files that have changed since their report. --audit takes two to three
-    minutes. Its exit code is 3 if a guarantee is refuted.
+    minutes, and its exit code is 3 if a guarantee is refuted.
     """
     from convexmarket.report import read_report, write_index
 
@@ -176,7 +177,7 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 
 def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
-    """Run changed problem files, and write the index. Failures determine the exit code."""
+    """Run changed problem files, and write the index. The exit code is 3 if a file fails."""
     from convexmarket.io import check_place
     from convexmarket.report import write_index
     from convexmarket.studies.files import load_file
@@ -191,7 +192,7 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
             if outdated := "--rerun was given" if rerun else _outdated(problem, reports / name):
                 run_file(problem, reports / name, fresh=rerun)
             ui.say(f"{name}: {f'run, as {outdated}' if outdated else 'up to date'}")
-        except (ConvexMarketError, OSError, MemoryError) as error:  # continue with other reports
+        except (ConvexMarketError, OSError, MemoryError) as error:  # continue with the other files
             failed += 1
             ui.say(f"{name}: failed: {ui.reason(error)}")
     ui.say(f"{len(names)} reports, {failed} failed. Wrote {write_index(reports, force=force)}")
@@ -200,7 +201,7 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
 
 
 def _outdated(problem: Any, folder: Path) -> str:
-    """Explain why a report is older than its problem file, or return an empty string."""
+    """Explain why a report is out of date, or return an empty string."""
     from convexmarket.report import read_report
 
     if not folder.exists():
@@ -215,7 +216,7 @@ def _outdated(problem: Any, folder: Path) -> str:
 
 
 def _audit(mechanisms: list[str], file: Path | None, force: bool) -> None:
-    """Attack the guarantees, print the measured losses, and exit with 3 after a refutation."""
+    """Attack guarantees, print the measured losses, and exit with 3 if a guarantee is refuted."""
     from convexmarket.attacks.mechanisms import audit_mechanisms
     from convexmarket.io import check_place
     from convexmarket.studies.progress import ProgressLines
@@ -238,9 +239,9 @@ def _audit(mechanisms: list[str], file: Path | None, force: bool) -> None:
 
 def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another report.")],
-    tolerance: Annotated[float, typer.Option(help="Relative difference of equal numbers.")] = 1e-9,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 on differences.")] = False,
+    b: Annotated[Path, typer.Argument(metavar="B", help="The other report.")],
+    tolerance: Annotated[float, typer.Option(help="Relative tolerance for numbers.")] = 1e-9,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 on a difference.")] = False,
     as_json: ui.AsJson = False,
 ) -> None:
     """Print the differences between two reports in settings, versions and results, except times."""
@@ -253,7 +254,7 @@ def diff_command(
         ui.print_json({"same": same, "differences": changes})
     else:
         counts = ", ".join(f"{n:,} {part}s" for part, n in changes.part.value_counts().items())
-        ui.say(f"Differences except times: {counts or 'nothing'}.")
+        ui.say(f"Differences, except times: {counts or 'nothing'}.")
         ui.print_table(f"First of {len(changes):,} differences", changes.head(20), [*changes])
     if exit_code and not same:
         raise typer.Exit(1)

@@ -28,8 +28,8 @@ EXAMPLES = """
 
   convexmarket online close market
 
-The market is the file market.sqlite in the folder. Several processes can use it concurrently. If \
-a process is killed, printed offers remain stored, and the command can be repeated.
+The market is the file market.sqlite in the folder, which several processes can use concurrently. \
+If a process is killed, all printed offers remain stored, and the command can be repeated.
 """
 online_app = typer.Typer(
     help="Run a market whose sellers arrive one by one and are quoted on arrival.",
@@ -47,7 +47,7 @@ def open_(
     file: Annotated[Path, typer.Argument(help='Problem file of kind "online".')],
     settings: ui.Settings = None,
 ) -> None:
-    """Check a problem file and all files that it names, and open a market.
+    """Check a problem file and the files that it names, and open a market.
 
     Paths are relative to the problem file. The rows are read when the market closes.
     """
@@ -90,10 +90,10 @@ def quote(
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
-    """Quote the epsilon to buy and the payment to a seller, or to all sellers of a list.
+    """Quote the privacy to buy and the payment to a seller, or to all sellers of a list.
 
-    A list is checked before the first seller is quoted. Repeating the command continues an
-    interrupted list. If the list has more sellers than the market expects, the exit code is 3.
+    A list is checked before its first seller is quoted. Repeating the command continues an
+    interrupted list. If sellers of the list are turned away, the exit code is 3.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.quote_lists import quote_list
@@ -141,8 +141,8 @@ def answer(
 ) -> None:
     """Record the answer of a seller, or the same answer for all sellers of a list.
 
-    The list can be a file of offers from quote, in which sellers without an offer are skipped. The
-    list is checked before answers are recorded. An answer is final. Repeating it has no effect.
+    The list can be written by quote; sellers without an offer are skipped. The list is checked
+    before an answer is recorded. An answer is final, and repeating it has no effect.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.quote_lists import answer_list
@@ -167,10 +167,10 @@ def answer(
 def status(
     folder: Folder,
     as_json: ui.AsJson = False,
-    backup: Annotated[ui.File, typer.Option(help="Copy the database during use.")] = None,
+    backup: Annotated[ui.File, typer.Option(help="Copy the database to this file.")] = None,
     force: ui.Force = False,
 ) -> None:
-    """Print sellers, sold privacy, payments and plans of a market, or copy its database."""
+    """Print the numbers of sellers, the sold privacy, payments and plans, or copy the database."""
     from convexmarket.io import check_place
     from convexmarket.online.online_market import OnlineMarket
 
@@ -201,15 +201,15 @@ def status(
 def close(
     folder: Folder,
     lapse: Annotated[bool, typer.Option("--lapse", help="Decline unanswered offers.")] = False,
-    leave_out: Annotated[list[str] | None, typer.Option(help="Seller without a row.")] = None,
+    leave_out: Annotated[list[str] | None, typer.Option(help="Omit this seller.")] = None,
     without_model: Annotated[bool, typer.Option("--without-model", help="Train no model.")] = False,
     target: Annotated[ui.File, typer.Option("--out", help="Folder; DIR/report by default.")] = None,
-    regularization: Annotated[float | None, typer.Option(help="Override the lambda.")] = None,
+    regularization: Annotated[float | None, typer.Option(help="Lambda of the model.")] = None,
     show: ui.Open = False,
 ) -> None:
     """Train a model on the sold rows, close the market, and write a report.
 
-    The model is trained once and stored. Repeating the command writes the report again.
+    The model is trained once and stored in the market. Later calls only write the report again.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.release import close_without_model
@@ -224,13 +224,13 @@ def close(
             ui.say("The market is closed without a model; the accepted payments remain due.")
             return
         target = target or folder / "report"
-        ui.check_report_folder(target)  # check before the market is closed
+        ui.check_report_folder(target)  # before the final closing of the market
         with OnlineMarket(folder) as market:
             options: Any = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)
             report = problem_of(market).report(closed)
         page = report.write(target)
-    ui.say("The model is stored as model.json next to the report.")
+    ui.say("The model is stored in model.json in the folder of the report.")
     ui.print_report(report, page, show)
 
 

@@ -19,12 +19,12 @@ Gamma = Annotated[float | None, typer.Option(help="Weight of the payments.")]
 GroupColumn = Annotated[ui.Text, typer.Option(help="Column of the sellers' groups.")]
 _EMPTY = typer.Option(metavar="TEXT", help='Text of an empty cell, such as "k.A.". Repeatable.')
 NaValues = Annotated[list[str] | None, _EMPTY]
-_SHOW = typer.Option("--show-cells", help="Show the first wrong report, which is private.")
+_SHOW = typer.Option("--show-cells", help="Show the private text of the first wrong report.")
 ShowCells = Annotated[bool, _SHOW]
-_SHARE = typer.Option(metavar="GROUP:SHARE", help="Smallest share of the weight. Repeatable.")
+_SHARE = typer.Option(metavar="GROUP:SHARE", help="Smallest weight of a group. Repeatable.")
 AtLeast = Annotated[list[str] | None, _SHARE]
-_DASK = typer.Option(help="Use Dask workers (local, or a scheduler). --out is a folder.")
-_TRUST = typer.Option("--trust-scheduler", help="Allow a scheduler without TLS (not secure).")
+_DASK = typer.Option(help="Use local or a Dask scheduler to read Parquet; --out is a folder.")
+_TRUST = typer.Option("--trust-scheduler", help="Use a scheduler without TLS; others can run code.")
 _MARKET = Path("market.toml")
 Label = Literal["class", "number"]
 #: Consequences if no column has a common name for a role.
@@ -43,7 +43,7 @@ def price(
     sigma: Annotated[float | None, typer.Option(help="Weight of the noise. Required.")] = None,
     gamma: Gamma = None,
     budget: Budget = None,
-    cap: Annotated[float | None, typer.Option(help="Ratio of largest to mean weight.")] = None,
+    cap: Annotated[float | None, typer.Option(help="Largest weight / average weight.")] = None,
     id_column: ui.IdColumn = None,
     sensitivity_column: ui.SensitivityColumn = None,
     group_column: GroupColumn = None,
@@ -56,8 +56,8 @@ def price(
 ) -> None:
     """Compute an offer to every seller of a list.
 
-    The certificate is stored next to the offers as offers.certificate.json. The risk of a learner
-    determines --mu and --sigma, such as 3.15 and 45.3 for a logistic regression with ten features
+    The certificate is stored next to the offers as offers.certificate.json. --mu and --sigma are
+    the risk of a learner, such as 3.15 and 45.3 for a logistic regression with ten features
     (docs/howto/choose.md). --budget bounds the average payments over the prior.
     """
     from convexmarket.checks import check_nonnegative
@@ -144,7 +144,7 @@ def shares_of(at_least: list[str] | None) -> dict[str, float]:
 def init(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per seller.")],
     target: Annotated[Path, typer.Option("--out", help="Problem file to write.")] = _MARKET,
-    learns: Annotated[Label | None, typer.Option(help="Kind of label to predict.")] = None,
+    learns: Annotated[Label | None, typer.Option(help="Type of the labels.")] = None,
     force: ui.Force = False,
 ) -> None:
     """Write a draft of a problem file for your table.
@@ -176,12 +176,12 @@ def buy(
     na_values: NaValues = None,
     show_cells: ShowCells = False,
     books: Annotated[ui.File, typer.Option("--ledger", help="Ledger for the sale.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Record a table again.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Record the same table again.")] = False,
     force: ui.Force = False,
 ) -> None:
     """Buy from the sellers of a table, and write offers, a model and a certificate.
 
-    The sale of a table is recorded only once, because a second model would spend it twice.
+    The sale of a table is recorded once, because a second model would spend the epsilon twice.
     """
     from convexmarket.data.lists import digest
     from convexmarket.io import check_place
@@ -222,16 +222,16 @@ def ledger_command(
     path: Annotated[Path, typer.Argument(help="A ledger, or the folder of an online market.")],
     create: Annotated[bool, typer.Option("--create", help="Create an empty ledger.")] = False,
     record: Annotated[ui.File, typer.Option(help="List of sales to record.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Record a file again.")] = False,
-    export: Annotated[ui.File, typer.Option(help="Write the balance to .csv or .json.")] = None,
-    backup: Annotated[ui.File, typer.Option(help="Copy the ledger during use.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Record the same file again.")] = False,
+    export: Annotated[ui.File, typer.Option(help="Write the balance, as .csv or .json.")] = None,
+    backup: Annotated[ui.File, typer.Option(help="Copy the ledger to this file.")] = None,
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
     """Show, record, export or copy sold guarantees and the releases that use them.
 
-    A list of sales has the columns id, epsilon, payment or price, and optionally status (accepted).
-    If one row is invalid, no sale is recorded. docs/ledger.md explains backups.
+    A list to record has the columns id, epsilon, and payment or price, and optionally status (all
+    accepted). Its sales are recorded together or not at all. docs/ledger.md explains backups.
     """
     from convexmarket.data.lists import digest, read_sales
     from convexmarket.io import check_place

@@ -81,7 +81,7 @@ def feature_columns(
     Raises
     ------
     DataError
-        If no feature column is left.
+        If the table contains only the label and columns of the sale.
     ParameterError
         If a feature is the label column or a report.
 
@@ -99,5 +99,5 @@ def feature_columns(
     roles = roles_of(others, **named)
     features = tuple(column for column in others if column not in roles)
     if not features:
-        raise DataError(f"no feature column is left among {', '.join(map(repr, columns))}")
+        raise DataError(f"the table has no feature column, only {', '.join(map(repr, columns))}")
     return features

@@ -22,7 +22,7 @@ PIECE = 100_000
 _SIGNS = "=+@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}"
 _SIGNS += "\N{FULLWIDTH HYPHEN-MINUS}-"
 _ANY_SIGN = re.compile(f"[{_SIGNS}]")
-#: Pattern of the start of a cell under any separator, apostrophes and a formula character.
+#: Pattern of the start of a cell and of apostrophes before a formula character, for any separator.
 _BEGINNING = re.compile(rf"""((?:^|[,;|])[\s"]*)('*)(?=[{_SIGNS}])""")
 #: Pattern of tabs and line breaks in a text.
 _TEARS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
@@ -64,7 +64,7 @@ def may_be_guarded(column: Any) -> bool:
 
 
 def write_csv(table: pd.DataFrame, file: TextIO) -> None:
-    """Write a table without its index. Text is quoted and guarded. Numbers are not quoted.
+    """Write a table without its index. Quote and guard text, but do not quote numbers.
 
     Missing values are written as empty cells.
     """

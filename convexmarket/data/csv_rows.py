@@ -1,7 +1,7 @@
 """Read CSV files as text, with the line number of each row.
 
-The reader detects the usual separators, encodings and decimal signs. The file can be untrusted.
-Therefore, the sizes of lines and tables are limited, and ambiguous files and numbers are refused.
+The reader detects the usual separators, encodings and decimal signs. Files can be untrusted.
+Therefore, the sizes of lines and tables are limited, and ambiguous files and numbers are rejected.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ def read_texts(
     na_values : sequence of str, optional
         Texts that mark an empty cell, such as ``"k.A."``. Surrounding blanks are ignored.
     most_rows : int, optional
-        Number of rows to return from the start of the file.
+        Largest number of rows to return. By default, all rows are returned.
 
     Returns
     -------
     DataFrame
         Table of text, without blank rows. An empty cell is the empty string. The index contains the
-        first line of each row.
+        number of the first line of each row.
 
     Raises
     ------
     DataError
         If the file cannot be read, is not UTF-8 text, is empty, is too large for memory, or has a
-        row whose number of fields differs from the header.
+        row whose number of fields differs from the number of columns in the header.
     """
     content = _content(path)
     header, separator, lines, start = _header(content, path)
@@ -223,7 +223,7 @@ def _rows(
 
 
 def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]]:
-    """Return a mask of the rows that are not blank (None for all rows), and their lines."""
+    """Return a mask of the filled rows, or None if all rows are filled, and their lines."""
     blank, breaks = pa.scalar(True), np.zeros(table.num_rows, dtype=np.int64)
     for column in table.columns:
         blank = pc.and_(blank, pc.equal(pc.utf8_trim_whitespace(column), ""))
@@ -278,7 +278,7 @@ def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
 
 
 def _number(text: str) -> float:
-    """Parse a number of ASCII digits. Underscores, which Python allows, yield NaN."""
+    """Parse a number of ASCII digits. Return NaN for underscores, which Python allows."""
     if "_" in text or not text.isascii():
         return math.nan
     try:

@@ -42,8 +42,10 @@ class MarketData:
     ----------
     X_train, y_train : ndarray of shape (n_sellers, n_features) and (n_sellers,)
         Rows that are sold, one per seller. All labels are -1 or 1.
-    X_validation, y_validation, X_test, y_test : ndarray
-        Public rows for scaling constants and hyperparameters, and rows for the final evaluation.
+    X_validation, y_validation : ndarray
+        Public rows for scaling constants and hyperparameters.
+    X_test, y_test : ndarray
+        Rows for the final evaluation.
     feature_names : tuple of str
         Names of the columns of X; a constant column is called ``"intercept"``.
     data_norm : float
@@ -144,7 +146,7 @@ def wdbc(
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     data_norm: float = 1.0,
 ) -> MarketData:
-    """Load the Wisconsin breast cancer data: 569 tumours, 30 features, label 1 if malignant.
+    """Load the Wisconsin breast cancer data (569 tumours, 30 features, label 1 if malignant).
 
     Parameters
     ----------
@@ -207,7 +209,7 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Draw two noisy concentric circles, which are not linearly separable, in the unit ball.
+    """Draw noisy points on two concentric circles, which are not linearly separable.
 
     Parameters
     ----------
@@ -216,7 +218,7 @@ def circles(
     noise : float
         Standard deviation in each coordinate, relative to the radius of the outer circle.
     factor : float
-        Radius of the inner circle, relative to the outer circle. At least 0 and below 1.
+        Radius of the inner circle divided by the radius of the outer circle, in [0, 1).
     random_state : int or numpy.random.Generator
         Seed or generator of the rows.
 

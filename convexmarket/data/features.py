@@ -51,13 +51,13 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         range of a number. A list contains categories, and ``"other"`` represents all undeclared
         values. Undeclared columns are ignored.
     missing : {"error", "middle", "indicator"}, default "error"
-        Treatment of empty cells. ``"middle"`` replaces a number by the middle of its range, and a
-        category by zeros. ``"indicator"`` also adds a feature for each column, which is 1 if the
-        cell is empty.
+        Treatment of empty cells. If ``"middle"`` or ``"indicator"``, a missing number is replaced
+        by the middle of its range, and a missing category by zeros. If ``"indicator"``, a feature
+        that is 1 for empty cells is added for each column.
     intercept : bool, default True
         Whether to append a constant feature, which replaces the intercept of a model.
     data_norm : float or None, default 1.0
-        Euclidean radius R of the ball that contains every row. With ``None``, every feature is in
+        Euclidean radius R of the ball that contains every row. If ``None``, every feature is in
         [-1, 1].
 
     Attributes
@@ -70,12 +70,10 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     A number is transformed to ``2 * (x - low) / (high - low) - 1`` and clipped to [-1, 1]. A
     category is transformed to a one-hot vector. Each column therefore adds at most 1 to the squared
     norm of a row. All features are multiplied by :math:`R / \sqrt{k}`, where k is the number of
-    columns, including the intercept.
-
-    ``fit`` does not use rows. A transformed row depends only on the original row, so a guarantee
-    for transformed rows also covers the original rows. An undeclared category raises an error,
-    which reveals that a row contains such a category. If sellers enter free text, declare
-    ``"other"`` to accept every category.
+    columns, including the intercept. ``fit`` does not use rows. A transformed row depends only on
+    the original row. A guarantee for transformed rows therefore covers the original rows. The error
+    for an undeclared category reveals that a row contains an undeclared category. If sellers enter
+    free text, declare ``"other"`` to accept every category.
 
     Examples
     --------
@@ -140,8 +138,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     def transform_to_box(self, X: Any) -> NDArray[np.float64]:
         """Transform the rows into features in [0, 1] for ridge regression.
 
-        Parameters, shape and errors are as in :meth:`transform`. A number is transformed to
-        ``(x - low) / (high - low)``, and a missing number to 0.5.
+        The parameters, the shape of the result and the errors are as in :meth:`transform`. A number
+        is transformed to ``(x - low) / (high - low)``, and a missing number to 0.5.
         """
         rows, numbers = self._features(X), self._numbers()
         rows[:, numbers] = (rows[:, numbers] + 1.0) / 2.0

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["open_parquet", "open_regular", "read_limited"]
 
-#: Flag that prevents blocking when a pipe is opened, on systems that support the flag.
+#: Flag with which :func:`os.open` does not wait for a pipe, or 0 on systems without the flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
 def open_regular(path: str | Path) -> BufferedReader:
-    """Open a file for reading. A pipe, a device or a folder raises an OSError."""
+    """Open a file for reading, or raise an OSError for a pipe, a device or a folder."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -57,7 +57,7 @@ def open_parquet(path: str | Path) -> Iterator[ParquetFile]:
             yield ParquetFile(file)
     except ConvexMarketError:
         raise
-    except Exception as error:  # errors of pyarrow have many types, and can quote cells
+    except Exception as error:  # pyarrow raises many types of errors, and they can quote cells
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"{path}: {error.strerror}; give a Parquet file") from None
         raise DataError(

@@ -1,7 +1,7 @@
 """Read lists of sellers from CSV files, Parquet files and tables.
 
-An ambiguous value raises an error with its line numbers, because a wrong number would lead to a
-wrong payment.
+For ambiguous values, an error with their line numbers is raised, because a wrong number would lead
+to a wrong payment.
 """
 
 from __future__ import annotations
@@ -65,10 +65,12 @@ def read_list(
     prior : Prior or None
         Distribution of the sensitivities, whose support must contain the reports. Pass None if
         sellers have different distributions.
-    id_column, sensitivity_column, group_column : str, optional
-        Columns of ids, reports and groups. Common names of ids and reports are recognised.
+    id_column, sensitivity_column : str, optional
+        Columns of the ids and of the reports, required if they do not have common names.
+    group_column : str, optional
+        Column of the groups.
     trim : bool
-        Whether to remove blanks around ids. If False, such blanks raise an error.
+        Whether to remove blanks around ids. If False, an error is raised for ids with such blanks.
     na_values : sequence of str
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
     show_cells : bool
@@ -79,13 +81,13 @@ def read_list(
     -------
     DataFrame
         Table with the columns id and sensitivity, and group if ``group_column`` is given. The index
-        contains the first line of each row in the file, or row numbers from 1. Ids of a CSV file
-        are in normal form. Other ids are unchanged.
+        contains the number of the first line of each row in the file, or row numbers from 1. Ids of
+        a CSV file are in normal form. Other ids are unchanged.
 
     Raises
     ------
     DataError
-        If the file cannot be read, or rows are wrong. The message contains their line numbers.
+        If the file cannot be read, or rows are invalid. The message contains the line numbers.
     """
 
     def choose(columns: Iterable[Any]) -> list[Any]:
@@ -126,7 +128,7 @@ def checked_list(
     show_cells: bool = False,
     is_csv: bool = False,
 ) -> pd.DataFrame:
-    """Convert the sensitivities of a list to numbers. Wrong rows raise an error with their lines.
+    """Convert the sensitivities of a list to numbers, or raise an error with the invalid lines.
 
     ``table`` contains some of the columns id, sensitivity and group. Its index contains the line or
     row numbers of ``place``, such as "rows.csv: line". ``id_name`` is the original column of ids.
@@ -139,7 +141,7 @@ def checked_list(
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     if "sensitivity" in table:
         written = table["sensitivity"]
-        if pd.api.types.is_bool_dtype(written):  # convert True to text, which is not a number
+        if pd.api.types.is_bool_dtype(written):  # reject truth values, as in a file
             written = written.astype(str)
         listed["sensitivity"] = numbers_in(written)
         cells = table["sensitivity"] if show_cells else None
@@ -176,7 +178,7 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
 
 
 def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
-    """Compute the normal forms of ids. Missing or repeated ids raise an error with their lines."""
+    """Compute the normal forms of ids. Raise an error with the lines of missing or repeated ids."""
     forms = _forms(ids, place)
     refuse(place, blank(ids), "is not an id", cells=ids)
     why = "is the id of an earlier line; ids must be distinct"
@@ -187,8 +189,8 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
 def read_sales(path: str | Path) -> pd.DataFrame:
     """Read the columns id, epsilon and payment or price of the sales in a CSV file.
 
-    The index contains the line numbers, and the column of payments is called price. Wrong rows and
-    offers that were not accepted raise a DataError with their line numbers.
+    The index contains the line numbers, and the column of payments is called price. A DataError
+    with line numbers is raised for invalid rows and for offers that were not accepted.
     """
     table, place = read_texts(path), f"{path}: line"
     if table.empty:

@@ -2,11 +2,11 @@ r"""Approximate a prior by finitely many virtual costs that bound the optimal lo
 
 Let R(q) = q*F^-1(q). The mean virtual cost on a cell of sensitivities is the increment of R divided
 by the mass of the cell. The first set of atoms consists of these means. The second set consists of
-the virtual costs at the ends of the cells, with the mass of each cell divided so that the mean of
-the cell is preserved. A policy for the first set is feasible for the prior, and constant on each
-cell. Any policy for the prior corresponds to a policy for the second set with the same loss. The
-optimal losses for the two sets therefore bound the optimal loss for the prior. Their difference is
-of second order in the width of the cells.
+the virtual costs at the ends of the cells, with the mass of each cell divided so that its mean is
+preserved. A policy for the first set defines a feasible policy for the prior that is constant on
+each cell. Any policy for the prior corresponds to a policy for the second set with the same loss.
+The optimal losses for the two sets therefore bound the optimal loss for the prior. Their difference
+is of second order in the width of the cells.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 #: Number of halvings of cells towards the ends of the support, number of evenly spaced edges, and
 #: number of parts of each initial cell.
 _HALVINGS, _EVEN, _PARTS = 40, 129, 4
-#: Relative and absolute tolerances. Cells of smaller probability are merged.
+#: Relative and absolute tolerance. A cell of smaller probability is merged with the next cell.
 _APART, _ROUNDING = 1e-9, 1e-15
 
 
@@ -86,7 +86,7 @@ class Cells:
         low, high = self._costs[:-1], self._costs[1:]
         with np.errstate(invalid="ignore", divide="ignore"):
             up = np.where((low < high) & (high < np.inf), (self._means - low) / (high - low), 0.0)
-            # Moving masses to the ends of cells increases the variance of the costs.
+            # Increase of the variance of the costs if the masses are moved to the ends of cells.
             self._spread = np.fmax(up * (high - self._means) * (high - low) * masses, 0.0)
         self._at_ends = np.append(masses * (1.0 - up), 0.0) + np.append(0.0, masses * up)
         self._at_ends[-1] += max(0.0, 1.0 - levels[-1])

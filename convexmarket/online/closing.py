@@ -14,7 +14,7 @@ from convexmarket.ledger.book import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
 from convexmarket.privacy import Guarantee
 
-#: Prefix of the names of failed attempts, whose failures can depend on the rows.
+#: Prefix of the names of attempts that failed for reasons that can depend on the rows.
 _FAILED = f"{MODEL}-failed-"
 _ENTRIES = f"SELECT count(*) FROM ledger_releases WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%'"
 _FAILURES = f"FROM ledger_releases WHERE name LIKE '{_FAILED}%'"
@@ -37,11 +37,11 @@ def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
 def charge_model(
     connection: sqlite3.Connection, accepted: pd.DataFrame, guarantee: Guarantee
 ) -> None:
-    """Charge a model to the ledger, minus the charges of attempts since the last failure.
+    """Charge a model to the ledger, less the charges of the attempts since the last failure.
 
-    A market stores the result of at most one attempt. Attempts that were killed or rejected their
-    input before noise was drawn cost as much in total as the most expensive attempt. Any other
-    failure can depend on the noise, so a free repetition would allow a selection of the noise.
+    A market stores the result of at most one attempt. The total charge of attempts that were killed
+    or rejected their input is the charge of the most expensive attempt. Any other failure can
+    depend on the noise, so a free repetition would allow the caller to select the noise.
     """
     ids, name, failures = accepted["id"].tolist(), MODEL, _failures(connection)
     if charged_at(connection, MODEL) is not None:

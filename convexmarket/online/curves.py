@@ -2,9 +2,9 @@
 
 With the price p, the scale s and the largest guarantee e of a plan, a seller who reports z sells
 ``eps(z) = min(s*(p - psi(z))_+, e)``. The payment for a report c (A, Eq. 8) is ``c*eps(c)`` plus
-the rent, the integral of eps from c to the upper end of the support. On each cell, a polynomial
-represents the rent: exactly if psi is affine or a step function, and with the error of a Gauss rule
-otherwise.
+the rent, the integral of eps from c to the upper end of the support. On each cell, the rent is
+represented by a polynomial. The polynomial is exact if psi is affine or a step function. Otherwise,
+its error is the error of a Gauss rule.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Floats = NDArray[np.float64]
 _EVEN, _HALVINGS = 1025, 50
 _BISECTIONS = 120
 #: A cell is halved if its integral and the sum over its halves differ by more than this share of
-#: the largest rent. If more than _MANY cells differ, the differences are rounding errors.
+#: the largest rent. More than _MANY such cells are attributed to rounding.
 _ACCURACY, _MANY = 1e-15, 5000
-#: Nodes of a Gauss rule on [0, 1], and matrix from values at the nodes to coefficients.
+#: Gauss rule on [0, 1], and matrix that converts values at its nodes to polynomial coefficients.
 _PLACES, _WEIGHTS = 0.5 * (np.array([[1.0], [0.0]]) + np.polynomial.legendre.leggauss(5))
 _TO_POWERS = np.linalg.inv(np.vander(_PLACES))
 
@@ -95,7 +95,7 @@ class Curve:
         return self._terms.epsilon(np.asarray(self._prior.ironed_virtual_cost(counted)))
 
     def _integral(self, nodes: Floats) -> PPoly:
-        """Return the rent as a piecewise polynomial in the distance from the last sale."""
+        """Return the rent as a piecewise polynomial in the distance of the report from ``_end``."""
         away = (self._end - nodes)[::-1]
         width = np.diff(away)
         series = _TO_POWERS @ self._sold(_places(nodes[:-1], nodes[1:])[::-1, ::-1])
@@ -103,7 +103,7 @@ class Curve:
         return PPoly(series / width**powers, away).antiderivative()
 
     def sell(self, reports: Floats) -> tuple[Floats, Floats]:
-        """Compute the guarantees and rents for reports as arrays of the same shape."""
+        """Compute the guarantees and rents as arrays with the shape of ``reports``."""
         sold = self._sold(reports)
         if self._rent is None:
             return sold, np.zeros_like(sold)

@@ -128,7 +128,7 @@ class Offer:
 
 
 class MarketPlan(NamedTuple):
-    """Policy that quotes the sellers after the first ``after``. Plan numbers start at 1."""
+    """Policy for the sellers who follow the first ``after`` sellers. Plan numbers start at 1."""
 
     number: int
     after: int
@@ -152,10 +152,10 @@ class OnlineMarket:
 
     Notes
     -----
-    Methods write in transactions, whose results persist if the process crashes. A DataError is
-    raised if the folder contains no market, or if its database is damaged, read-only, full, too
-    new, or locked for too long. Ids are compared in the Unicode form NFC. Threads and forked
-    processes can share a market object. A ``with`` statement closes the connection.
+    Methods write in transactions. Committed transactions persist if the process crashes. A
+    DataError is raised if the folder contains no market, or if its database is damaged, read-only,
+    full, too new, or locked for too long. Ids are compared in the Unicode form NFC. Threads and
+    forked processes can share a market object. A ``with`` statement closes the connection.
 
     Examples
     --------
@@ -217,7 +217,7 @@ class OnlineMarket:
         return cls(folder)
 
     def _stored(self, text: str) -> Any:
-        """Read a policy from JSON text. Invalid text raises the error for a damaged database."""
+        """Read a policy from JSON text, or raise the error for a damaged database."""
         try:
             return _policy_of(text)
         except (ConvexMarketError, ValueError):
@@ -226,8 +226,8 @@ class OnlineMarket:
     def quote(self, id: str, sensitivity: float) -> Offer:
         """Compute and store the offer to a new seller, or return the stored offer.
 
-        A changed report raises an OfferError, and a report outside the support raises a PriorError.
-        A new seller raises a MarketClosedError after quoting has ended.
+        An OfferError is raised if the report has changed, and a PriorError if it is outside the
+        support. After quoting has ended, a MarketClosedError is raised for a new seller.
 
         Parameters
         ----------
@@ -380,7 +380,7 @@ class OnlineMarket:
             return [MarketPlan(number, after, self._stored(text)) for number, after, text in rows]
 
     def counts(self) -> dict[str, int]:
-        """Count sellers by status of their offers, and add the keys "quoted" and "expected"."""
+        """Count the sellers by the status of their offers, and the quoted and expected sellers."""
         with self._store.reading() as connection:
             rows = connection.execute(f"SELECT status, count(*) FROM ({_OFFERS}) GROUP BY status")
             counts = dict.fromkeys(get_args(Status), 0) | dict(rows.fetchall())
@@ -412,12 +412,11 @@ class OnlineMarket:
             Function from the table of accepted offers to JSON text, such as a private model. It may
             raise DataError, ParameterError or ProblemFileError only before it draws noise.
         lapse : bool, default False
-            Whether unanswered offers count as declined. If False, they raise an OfferError.
+            Whether unanswered offers count as declined. If False, an OfferError is raised for them.
         guarantee : callable, optional
             Function that computes the guarantee of the result for each accepted offer without
-            reading rows. The default returns the guarantees sold. If the guarantee exceeds the
-            unspent epsilon of a seller, a BudgetExceededError is raised, and the market remains
-            open.
+            reading rows. The default is the guarantee sold. If the guarantee exceeds the unspent
+            epsilon of a seller, a BudgetExceededError is raised, and the market remains open.
 
         Returns
         -------
@@ -428,11 +427,10 @@ class OnlineMarket:
         -----
         One transaction checks the stored rows, ends quoting and charges the guarantee. Then one
         process at a time calls ``release`` and stores the result. If ``release`` fails, the charge
-        remains, and this method can be called again.
-
-        If an attempt is killed, is interrupted, or rejects its input before noise is drawn, the
-        next attempt is charged only for the epsilon that exceeds the earlier charges. After any
-        other error, including a result that is not JSON text, the next attempt is charged in full.
+        remains, and this method can be called again. If an attempt is killed, is interrupted, or
+        rejects its input before noise is drawn, the next attempt is charged only for the epsilon
+        that exceeds the earlier charges. After any other error, including a result that is not JSON
+        text, the next attempt is charged in full.
         """
         stored = self.released
         if stored is not None:
@@ -458,7 +456,7 @@ class OnlineMarket:
         return Ledger(self._store)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the market, even during use, to a file. docs/ledger.md explains how to restore it.
+        """Copy the market to a file, even during use. To restore the copy, see docs/ledger.md.
 
         Parameters
         ----------
@@ -500,7 +498,7 @@ def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:
 
 
 def _end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
-    """End quoting. Unanswered offers are declined with ``lapse``, or raise an error."""
+    """End quoting. Decline unanswered offers if ``lapse`` is True, and raise an error otherwise."""
     if _first(connection, _HEAD)[2]:
         return
     rows = connection.execute(f"SELECT number, id {_UNANSWERED} ORDER BY number").fetchall()

@@ -29,7 +29,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class OnlineOutcome(Shown):
-    """Quotes of a policy for sellers who all accept.
+    """Quotes of a policy, under the assumption that all quoted sellers accept.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class OnlineOutcome(Shown):
         Number of sellers who were not quoted because they arrived after the last expected seller.
     buyer : Buyer
     policies : tuple of OnlinePolicy
-        The policies in the order of their use.
+        Policies that computed the quotes, in order.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class OnlineOutcome(Shown):
         )
 
     def loss(self, prior: Prior) -> float:
-        """Compute the loss ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11), inf without sales.
+        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11), or inf without sales.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class OnlineOutcome(Shown):
 
 
 def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
-    """Quote sellers up to the expected number. All sellers are assumed to accept.
+    """Quote sellers up to the expected number, assuming that every quoted seller accepts.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     check_instance("policy", policy, kinds, "an OnlinePolicy or an AdaptivePolicy")
     reports = checked_numbers("sensitivities", sensitivities)
     if reports.ndim != 1 or reports.size == 0:
-        raise ParameterError(f"sensitivities has shape {reports.shape}; give one per seller")
+        raise ParameterError(f"sensitivities has shape {reports.shape}; give one number per seller")
     quoted = reports[: policy.expected_sellers]
     epsilon, paid = np.empty(quoted.size), np.empty(quoted.size)
     stages = [stage for stage in policy.stages if stage < quoted.size]
@@ -186,8 +186,8 @@ def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> Ince
     ----------
     policy : OnlinePolicy
     reports : array_like, optional
-        True sensitivities, which also serve as misreports. By default, a grid over the support,
-        which is finer where privacy is bought.
+        True sensitivities, which also serve as misreports. By default, values across the support,
+        denser where privacy is bought than elsewhere.
 
     Returns
     -------
@@ -222,7 +222,7 @@ def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> Ince
 
 
 def _reports(policy: OnlinePolicy) -> Floats:
-    """Return a grid over the support that is finer where privacy is bought."""
+    """Return reports across the support, denser where privacy is bought than elsewhere."""
     (low, high), last = policy.support, policy.highest_sensitivity
     end = high if np.isfinite(high) else float(policy.prior.quantile(1.0 - 1e-6))
     top = min(high, low + 2.0 * (last - low)) if last > low else end

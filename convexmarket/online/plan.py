@@ -33,11 +33,11 @@ Floats = NDArray[np.float64]
 #: Largest relative gap of a search, largest relative gap of a plan, and number of refinements.
 _WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
 #: Largest power of 4 in a search, number of parts of a divided interval, number of rounds, and
-#: number of divided intervals in a round that only rounding errors can exceed.
+#: number of intervals from which a search is attributed to rounding errors and stops.
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
 _STEPS = 100
 _ROUNDING = 8.0 * float(np.finfo(float).eps)
-#: Largest effect of the last digit of the price, relative to the largest guarantee.
+#: Largest effect of the last digit of the price on a guarantee, relative to the largest guarantee.
 _DIGITS = 1e-7
 
 
@@ -94,9 +94,10 @@ class Plan:
     terms : Terms
     eta : float
         Expected total of all guarantees, including guarantees sold earlier.
-    objective, lower_bound : float
-        Expected loss (A, Eq. 11) without earlier payments, and a lower bound on the loss of any
-        plan. The loss is inf if nothing is bought, and an unknown bound is NaN.
+    objective : float
+        Expected loss (A, Eq. 11) without earlier payments, or inf if nothing is bought.
+    lower_bound : float
+        Lower bound on the loss of every plan, or NaN if unknown.
 
     Examples
     --------
@@ -118,7 +119,7 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """Difference of the objective and the lower bound, relative to the objective."""
+        """Difference between the objective and the lower bound, relative to the objective."""
         return (self.objective - self.lower_bound) / self.objective
 
 
@@ -140,7 +141,7 @@ class _Points(NamedTuple):
 
 @dataclass(frozen=True)
 class _Market:
-    """A buyer's problem with n remaining sellers, given sums of earlier guarantees and squares."""
+    """Buyer's problem for n remaining sellers, given the sums of earlier guarantees and squares."""
 
     atoms: Atoms
     buyer: Buyer
@@ -149,7 +150,7 @@ class _Market:
     squares: float
 
     def walk(self) -> tuple[Plan, float]:
-        """Find the best plan for the atoms. Return it with its price relative to ``lowest``."""
+        """Return the best plan for the atoms, and its price relative to ``lowest``."""
         buyer, points = self.buyer, self._start()
         if not points.new.size:
             raise _too_far_apart(self)
@@ -171,7 +172,7 @@ class _Market:
         return replace(best_plan, terms=terms, lower_bound=bound), price
 
     def _start(self) -> _Points:
-        """Return initial points over all scales, and the point without new purchases."""
+        """Return points for a wide range of norms, and the point without new purchases."""
         atoms, buyer = self.atoms, self.buyer
         first = atoms.shape(np.array([atoms.unit]), np.array([np.inf])).first
         powers = 4.0 ** np.arange(-_REACH, _REACH + 1.0)
@@ -196,7 +197,7 @@ class _Market:
         return self.buyer.cap * self.n * float(self.atoms.masses.sum()) < self.buyer.m
 
     def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:
-        """Compute points with norms ``new`` that the cap permits, or at the cap with ``at_most``.
+        """Compute points with the norms ``new`` below the cap, or, with ``at_most``, at the cap.
 
         The search for prices starts from the prices of ``near``.
         """
@@ -309,7 +310,7 @@ def plan(
     squares: float = 0.0,
     gap: float = 1e-9,
 ) -> Plan:
-    """Compute the best plan for n remaining sellers (by default, all) and a lower bound.
+    """Compute the best plan for n remaining sellers (by default, all) and a bound on the loss.
 
     ``total`` and ``squares`` are the sums of the guarantees sold so far and of their squares. Cells
     of the prior are refined until the relative gap is at most ``gap``.
@@ -349,10 +350,10 @@ def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float)
 
 
 def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
-    """Combine the terms for the means and for the ends of cells to reduce the error.
+    """Combine the terms for means and ends of cells into terms with smaller errors than either.
 
-    On a cell of width D with uniform density, means reduce the variance by D^2/12, and ends
-    increase it by D^2/6. Weights of 2/3 and 1/3 cancel these errors to leading order.
+    On a cell of width D with uniform density, the variance is too small by D^2/12 for means, and
+    too large by D^2/6 for ends. Weights of 2/3 and 1/3 cancel these errors to leading order.
     """
     some, others = inner.terms, outer.terms
     if not abs(some.price - others.price) < 1e-6 * some.price or not some.scale * others.scale > 0:
@@ -382,7 +383,7 @@ def _too_far_apart(market: _Market) -> SolverError:
     atoms, buyer = market.atoms, market.buyer
     return SolverError(
         f"virtual costs from {atoms.lowest:g} to {atoms.lowest + atoms.above[-1]:g} and {buyer} "
-        "differ by too many orders of magnitude for double precision; rescale the numbers"
+        "differ by too many orders of magnitude for double precision; rescale the costs or weights"
     )
 
 

@@ -1,9 +1,9 @@
 """Compute quotes from the prior, the report of a seller and the history (A, section V).
 
-An adaptive policy computes new plans for the remaining sellers, or from a prior that is learnt from
-the reports. A new plan depends on the history but not on the report that is quoted, and the times
-of new plans are fixed in advance. Therefore, a seller cannot improve its quote by misreporting.
-The argument excludes sellers who choose their time of arrival or act for later sellers.
+An adaptive policy computes new plans from the sales so far, or from a prior learnt from the
+reports. A new plan depends on the history but not on the report that is quoted, and the times of
+new plans are fixed in advance. Therefore, a seller cannot improve its quote by misreporting. This
+result excludes sellers who choose their time of arrival, or misreport to benefit later sellers.
 
 The learnt prior is the empirical distribution of the reports so far and some quantiles of the
 initial prior. Its ironed curve of expected costs is the convex hull of the empirical curve
@@ -47,9 +47,9 @@ _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
 #: Levels of the quantiles near zero at which Assumption IV.3 is checked.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
-#: Earlier reports are raised to at least this share of their median.
+#: Smaller reports are raised to this share of the median report before a prior is learnt.
 _FREE = 1e-6
-#: Relative gap of new plans, which is far below sampling errors.
+#: Relative gap of new plans, which is much smaller than sampling errors.
 _GAP = 1e-7
 #: Number of sellers before the first new plan, growth factor between new plans, and number of
 #: quantiles that represent the initial prior.
@@ -87,11 +87,11 @@ class OnlinePolicy:
     cap : float, optional
         Factor k > 1. A seller sells at most k/m of the expected total.
     rule : {"expectation", "algorithm-3"}
-        "expectation" solves A's Eq. (14) with expectations instead of sums, for any prior.
-        "algorithm-3" is A's closed form, which approximates "expectation" for many sellers. It does
-        not support a cap, and the prior must satisfy A's Assumption IV.3.
+        "expectation" is the solution of A's Eq. (14) with expectations instead of sums.
+        "algorithm-3" is A's closed form, which approximates "expectation" for many sellers. The
+        closed form does not support a cap, and requires A's Assumption IV.3 on the prior.
     plan, support : optional
-        Stored plan and range of reports. By default, a new plan and the support of the prior.
+        Stored plan and stored range of reports. By default, they are computed from the prior.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class OnlinePolicy:
     Raises
     ------
     ParameterError, NotSupportedError
-        If an argument is out of range, or "algorithm-3" has a cap.
+        If an argument is out of range, or a cap is given for "algorithm-3".
     PriorError, UnattainedOptimumError
         If the prior violates Assumption IV.3 for "algorithm-3", or no optimum exists.
 
@@ -114,9 +114,9 @@ class OnlinePolicy:
     Guarantees do not increase with the report, and payments follow Eq. (8). Therefore, truthful
     reporting is a dominant strategy, and a truthful seller does not lose by accepting.
 
-    If a fraction xi of the expected sellers arrives, privacy and payments are xi times the planned
-    amounts, and the loss is larger than planned (A, Theorem V.1). :class:`OnlineMarket` and
-    :func:`run_online` turn away sellers who arrive after the expected number.
+    If a fraction xi of the expected sellers arrives, total privacy and total payments are xi times
+    the planned amounts, and the loss is larger than planned (A, Theorem V.1). :class:`OnlineMarket`
+    and :func:`run_online` turn away sellers who arrive after the expected number.
 
     Examples
     --------
@@ -156,8 +156,8 @@ class OnlinePolicy:
         check_choice("rule", self.rule, Rule)
         if self.rule == "algorithm-3" and self.cap is not None:
             raise NotSupportedError(
-                f"cap is {self.cap:g}, but Algorithm 3 supports no cap; give "
-                'rule="expectation", or no cap'
+                f"cap is {self.cap:g}, but Algorithm 3 does not support a cap; give "
+                'rule="expectation", or omit cap'
             )
         if self.plan is None:
             general = self.rule == "expectation"
@@ -245,8 +245,8 @@ class AdaptivePolicy:
     Attributes
     ----------
     stages : tuple of int
-        Numbers of sellers after which a new plan is computed: 10, and then increasing by a factor
-        of 1.5. In the second half, the numbers of remaining sellers decrease by the same factor.
+        Numbers of sellers after which a new plan is computed. In the first half, they increase from
+        10 by a factor of 1.5. In the second half, they are the differences to ``expected_sellers``.
     opening : OnlinePolicy
         The policy for the first sellers.
     prior, expected_sellers, support, buyer
@@ -337,13 +337,13 @@ class AdaptivePolicy:
         # Otherwise, a single report near 0 would make the plan buy only at similar reports.
         sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
         low, high = sample.support
-        # The ironed virtual cost is constant between corners, so corners represent the sample.
+        # The ironed virtual cost is constant between corners, so it suffices to store the corners.
         corners = np.unique(np.concatenate(([low], sample.breakpoints, [high])))
         counts = np.diff(np.rint(sample.cdf(corners) * known.size), prepend=0.0)
         return EmpiricalPrior(corners, counts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the policy for JSON; see :func:`policy_from_dict`."""
+        """Convert the policy to a dictionary for JSON; see :func:`policy_from_dict`."""
         options = {name: getattr(self, name) for name in _OPTIONS}
         return {"policy": "adaptive", "start": self.start.to_dict(), **options}
 

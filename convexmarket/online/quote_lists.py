@@ -1,6 +1,6 @@
 """Read CSV lists of sellers, and quote them or record their answers.
 
-The whole list is checked before the first transaction, because transactions cannot be undone.
+The whole list is checked before the first transaction, because a commit cannot be undone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def quote_list(
     """Quote the sellers of a CSV file in file order. Earlier quotes do not change.
 
     Return the offers, the number of sellers who were quoted before, and the number of sellers who
-    were turned away. An invalid row or a changed report raises a DataError with the line numbers.
+    were turned away. A DataError lists the lines of invalid rows and changed reports.
     """
     listed = read_list(path, market.policy.prior, id_column, sensitivity_column)
     known = market.offers().set_index("id")
@@ -67,7 +67,7 @@ def answer_list(
     id_column: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> int:
-    """Record the same answer for all sellers of a CSV file, and return their number.
+    """Record the same answer for all sellers of a CSV file, and return the number of sellers.
 
     Sellers with the status "nothing bought" in the file are skipped. If a seller cannot give this
     answer, a DataError with the line numbers is raised, and no answer is recorded.

@@ -52,7 +52,7 @@ class MarketRows:
     features: PublicFeatures | None = None
 
     def of(self, ids: Sequence[str]) -> tuple[Floats, Floats]:
-        """Return features and labels of owners in order. A missing row raises a DataError."""
+        """Return features and labels of owners in order. Raise a DataError if a row is missing."""
         places = pd.Index(self.ids).get_indexer(pd.Index(ids))
         if missing := [owner for owner, place in zip(ids, places, strict=True) if place < 0]:
             first = ", ".join(missing[:5]) + ", ..." * (len(missing) > 5)
@@ -119,7 +119,7 @@ def model_guarantee(
 
 
 def _usable(accepted: pd.DataFrame, leave_out: Sequence[str]) -> pd.DataFrame:
-    """Return the accepted offers except those of ``leave_out``, who must have accepted."""
+    """Return the accepted offers except the offers to sellers in ``leave_out``."""
     if wrong := [seller for seller in leave_out if seller not in set(accepted["id"])]:
         raise ParameterError(
             f"leave_out contains {wrong[0]!r}, who accepted no offer; list only sellers who "

@@ -32,7 +32,7 @@ from convexmarket.release.scales import (
 
 
 class SemiInteractiveBound(NamedTuple):
-    """Bounds on the mean absolute error at the fitted points, and its increase at a fresh point."""
+    """Bounds on the mean absolute error at fitted points, and on its increase at a fresh point."""
 
     fit: float
     generalization: float
@@ -66,7 +66,7 @@ class ErrorBounds:
     Raises
     ------
     ParameterError
-        If an argument is out of range. Every method can raise this error.
+        If an argument is out of range. All methods can raise this error.
 
     Examples
     --------
@@ -106,9 +106,9 @@ class ErrorBounds:
     def interactive(self, max_queries: int, max_updates: int) -> float:
         r"""Bound the error of every answer of an interactive release (K, Theorems 3 and 10).
 
-        The bound is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, where
-        s is the scale of the noise. The bound is the sum of the threshold and the largest noise,
-        and holds as long as updates remain.
+        For T = ``max_queries``, the bound is :math:`5s\log(2T/\beta)`, where s is the scale of the
+        noise for ``max_updates`` updates. The bound is the sum of the threshold and the largest
+        noise, and holds as long as updates remain.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class ErrorBounds:
         return 1.25 * self._threshold(max_queries, max_updates)
 
     def suggest_updates(self, max_queries: int) -> int:
-        r"""Compute the smallest sufficient number B of updates (K, Theorem 3).
+        r"""Compute the smallest number B of updates that suffices (K, Theorem 3).
 
         The squared distance of the public model from the true model is at most :math:`C^2`
         initially, and every update decreases it by at least :math:`\tau^2/(2R_\phi^2)`. Therefore,
@@ -178,7 +178,7 @@ class ErrorBounds:
             ``fit`` is :math:`2\nu\log(2T/\beta)` for few points, with the scale :math:`\nu`, as in
             the paper. For many points, the noise averages out, and ``fit`` is :math:`2\sqrt{Cr/T}`
             with :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and
-            :math:`\ell = \log(4/\beta)`. For "process" it is
+            :math:`\ell = \log(4/\beta)`. For "process", ``fit`` is
             :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. ``generalization`` is
             :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
 
@@ -238,8 +238,8 @@ class ErrorBounds:
             :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/M}`. Here s is the scale of the noise,
             M = B + 1 the number of models, :math:`x = s\log(2M/\beta)` a bound on the noise, and
             :math:`g = s\log(2MN/\beta)` a bound on the loss by selection (four times as large for
-            "paper"). With the best B, the error decreases as :math:`n^{-1/2}`. The rate
-            :math:`n^{-2/3}` of the paper does not follow.
+            "paper"). With the best B, the error decreases as :math:`n^{-1/2}`. The paper's proof
+            does not yield the stated rate :math:`n^{-2/3}`.
         """
         check_count("rounds", rounds)
         check_positives(
@@ -277,8 +277,8 @@ class ErrorBounds:
     def function(self, n_queries: int) -> float:
         r"""Bound the error of T = ``n_queries`` answers of a function release.
 
-        The bound is :math:`s\sqrt{2\log(2T/\beta)}`, where s is the scale of the noise. It requires
-        questions that do not depend on the answers.
+        The bound is :math:`s\sqrt{2\log(2T/\beta)}`, where s is the scale of the noise. The bound
+        requires questions that do not depend on the answers.
         """
         check_count("n_queries", n_queries)
         log = np.log(2.0 * n_queries / self.failure_probability)

@@ -47,7 +47,7 @@ class Release(Shown):
         accounting: Composition = "tight",
         why_delta: str = "",
     ) -> Floats:
-        """Copy a fitted model, and return the largest epsilon of each row, shape (n_rows,).
+        """Copy a fitted model, and return the permitted epsilon of each row, shape (n_rows,).
 
         ``why_delta`` states why delta must be positive. It is empty if delta can be zero.
         """
@@ -69,7 +69,7 @@ class Release(Shown):
         given = checked_numbers("epsilon", epsilon)
         if given.shape not in ((), (1,), (n_rows,)):
             raise ParameterError(
-                f"epsilon has shape {given.shape}; pass one number, or one per row ({n_rows})"
+                f"epsilon has shape {given.shape}; pass a number, or one for each of {n_rows} rows"
             )
         sold = np.broadcast_to(given, n_rows)
         if not np.all(sold >= 0) or not np.all(np.isfinite(sold)):
@@ -124,7 +124,7 @@ class Release(Shown):
     def _public(
         self, points: Floats | None = None, coefficients: Floats | None = None
     ) -> PublicPredictor:
-        """Return a linear combination of kernels as a predictor, which is zero by default."""
+        """Return a linear combination of kernels (by default, zero) as a predictor."""
         erm = self._erm
         if points is None or coefficients is None:
             points, coefficients = np.zeros((0, erm.n_features_in_)), np.zeros(0)
@@ -170,7 +170,7 @@ def bounded_predictions(erm: KernelERM, points: Floats) -> Floats:
     """Compute the predictions of a model, clipped to their public bound, shape (n_points,).
 
     Clipping does not increase the distance between the predictions of two models. NaN is replaced
-    by 0, because an error would reveal the rows.
+    by 0, because raising an error would reveal information about the rows.
     """
     largest = erm.feature_bound_ * erm.norm_bound_
     return np.clip(np.nan_to_num(erm.decision_function(points), nan=0.0), -largest, largest)

@@ -2,10 +2,11 @@ r"""Fit a public model to noisy predictions (K, Algorithm 2).
 
 .. math:: \min_f\; \sum_{t} (f(z_t) - p_t)^2 \quad\text{s.t.}\quad \|f\|_{\mathcal H} \le C
 
-By the representer theorem, f is a combination of kernels at the points. With the kernel matrix
-:math:`K = U\,\mathrm{diag}(d)\,U^\top`, :math:`\beta = \mathrm{diag}(\sqrt d)\,U^\top c` are the
-coordinates of :math:`f = \sum_s c_s k(z_s, \cdot)` in an orthonormal basis, so that
-:math:`\|f\|_{\mathcal H} = \|\beta\|`. (K minimises the mean instead of the sum.)
+By the representer theorem, f is a combination of kernels at the points. Let
+:math:`U\,\mathrm{diag}(d)\,U^\top` be the kernel matrix, and
+:math:`\beta = \mathrm{diag}(\sqrt d)\,U^\top c`. Then beta contains the coordinates of
+:math:`f = \sum_s c_s k(z_s, \cdot)` in an orthonormal basis, and
+:math:`\|f\|_{\mathcal H} = \|\beta\|`. (The paper minimises the mean instead of the sum.)
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class KernelBasis:
 
         Let nu be the multiplier of the bound on the norm. The coordinates are
         :math:`\beta_i = \sqrt{d_i}\,u_i^\top p / (d_i + \nu)`. The norm decreases in nu, so nu is
-        zero or the unique root.
+        zero or the unique value at which the norm equals its bound.
         """
         turned = self.vectors.T @ predictions
 

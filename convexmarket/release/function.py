@@ -1,9 +1,9 @@
 r"""Release the whole prediction function by adding a Gaussian process.
 
 Replacing row i changes the model by at most :math:`2LR_\phi a_i/\lambda` in the RKHS, in any
-direction. A Gaussian process with the kernel as covariance is isotropic in this space, so any
-number of answers, even to adaptive questions, costs as much as one answer. Jain and Thakurta do not
-consider this release.
+direction. A Gaussian process with the kernel as covariance is isotropic in this space. Therefore,
+any number of answers, even to adaptive questions, has the same privacy cost as one answer. Jain and
+Thakurta do not consider this release.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 class FunctionRelease(SingleCopy):
-    r"""Private predictions at up to 5,000 points for the privacy cost of one prediction.
+    r"""Private predictions at up to 5,000 points with the privacy cost of one prediction.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ class FunctionRelease(SingleCopy):
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        If an argument is out of range, the model is not fitted, or a budget is exceeded.
+        See :class:`~convexmarket.InteractiveRelease`.
 
     Notes
     -----
     The noise is drawn at each new point and stored. It is exact discrete Gaussian noise in the
-    coordinates of the model, and its scale covers rounding errors. The epsilon is exact (Balle and
-    Wang).
+    coordinates of the model, and its scale covers rounding errors. The epsilon is computed exactly
+    (Balle and Wang).
 
     References
     ----------

@@ -55,8 +55,9 @@ class InteractiveRelease(SingleCopy):
         Probability beta that the error of an answer exceeds :attr:`error_bound`.
     accounting : {"tight", "paper"}, default "tight"
         Bound for the scale of the noise. ``"paper"`` is ``200*sqrt(B)*S*log(4/delta)/epsilon`` (K,
-        Theorem 9, which prints S inside the root). ``"tight"`` uses the moments of the privacy
-        loss. Its scale is hundreds of times smaller (docs/theory.md, section 12).
+        Theorem 9, which prints S inside the root). ``"tight"`` is computed from the moments of the
+        privacy loss, and is hundreds of times smaller than ``"paper"`` (docs/theory.md, section
+        12).
     threshold : float, optional
         Difference above which the public model is updated. The default is
         ``4*scale*log(2*T/failure_probability)``, as in the paper. The guarantee does not depend on
@@ -78,18 +79,23 @@ class InteractiveRelease(SingleCopy):
         Bound on the error of all answers with probability ``1 - failure_probability``. The bound is
         the threshold plus a quarter of the default threshold.
     predictor : PublicPredictor
-        The public model, a combination of at most B kernels at the points of updates. It can be
-        published and evaluated at any points.
+        The public model, a combination of at most B kernels at the points of updates. This model
+        can be published and evaluated at any points.
 
     Raises
     ------
-    ParameterError, DataError, BudgetExceededError
-        If an argument is out of range, the model is not fitted, or a budget is exceeded.
+    ParameterError
+        If an argument is out of range.
+    DataError
+        If the model is not fitted.
+    BudgetExceededError
+        If a budget is exceeded.
 
     Notes
     -----
     Rounds without an update have no cost. Let L be the privacy loss of the transcript and U the
-    number of updates. Then :math:`e^{\lambda L - \kappa U}` is a supermartingale with U at most B.
+    number of updates, at most B. Then :math:`e^{\lambda L - \kappa U}` is a supermartingale for
+    every lambda and a suitable kappa.
 
     References
     ----------
@@ -194,7 +200,8 @@ class InteractiveRelease(SingleCopy):
             if len(points) > self.remaining.queries:
                 raise QueriesExhaustedError(
                     f"X has {len(points)} questions, but only {self.remaining.queries} of "
-                    f"max_queries = {self._max_queries} are left, so none was answered. {free} "
+                    f"max_queries = {self._max_queries} are left, so no question was answered. "
+                    f"{free} "
                     "epsilon again"
                 )
             for point, value in zip(points, values, strict=True):

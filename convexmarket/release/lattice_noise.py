@@ -1,4 +1,4 @@
-r"""Draw exact noise for releases on a lattice whose step is far below the sensitivity.
+r"""Draw exact noise for releases on a lattice whose step is much smaller than the sensitivity.
 
 Values are rounded to multiples of a power of two, and the noise is drawn as integers
 (:mod:`convexmarket.privacy.lattice`). There are two kinds of noise:
@@ -8,10 +8,11 @@ Values are rounded to multiples of a power of two, and the noise is drawn as int
   orthonormal basis for public points. The noisy coordinates determine the answers.
 
 Let L be the Cholesky factor of :math:`K + JR^2 I`, where K is the kernel matrix of the points. The
-coordinates of a model with predictions p are :math:`L^{-1}p`, and new points only add rows to L. If
-replacing a row changes the model by d and the computed predictions by :math:`\Phi d + e`, then
-:math:`\|L^{-1}(\Phi d + e)\| \le \|d\| + \|e\|/(R\sqrt J)`. J is far above the rounding errors of K
-and L, and far below the noise.
+coordinates of a model with predictions p are :math:`L^{-1}p`, and new points only add rows to L.
+Let :math:`\Phi` contain the features of the points. If replacing a row changes the model by d and
+the computed predictions by :math:`\Phi d + e`, then
+:math:`\|L^{-1}(\Phi d + e)\| \le \|d\| + \|e\|/(R\sqrt J)`. J is much larger than the rounding
+errors of K and L, and much smaller than the noise.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from convexmarket.release.scales import Calibration, calibrate, function_epsilon
 Floats = NDArray[np.float64]
 
 #: Bound on the error of a computed prediction, relative to the sensitivity. Measured errors are a
-#: million times smaller.
+#: million times smaller than this bound.
 ARITHMETIC = 1e-8
 #: Variance of independent noise added to a process, relative to the squared feature bound.
 JITTER = 1e-6
@@ -46,7 +47,7 @@ FINEST = 2.0**-50  # smallest step, relative to the largest value
 #: million sensitivities.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
 CONDITION = 1.01  # bound on the norm of the inverse factor, relative to 1 / (R sqrt(J))
-#: Excess of the square of a discrete Gaussian over a continuous one, in steps (docs/theory.md).
+#: Number of steps added in quadrature to the scale of a discrete Gaussian (docs/theory.md).
 NARROWER = 3.0
 
 
@@ -54,12 +55,12 @@ NARROWER = 3.0
 class Noise:
     """Calibrated exact noise of a release."""
 
-    scale: float  # scale, or standard deviation of a process per feature norm
+    scale: float  # scale, or standard deviation of a process per unit of feature norm
     step: float  # step of the lattice
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row
-    profile: Profile  # profile of the privacy loss; Gaussian for a process
-    accounting: str = ""  # name of the bound on epsilon, if the release does not name it
+    profile: Profile  # profile of the privacy loss, which is Gaussian for a process
+    accounting: str = ""  # bound on epsilon, if it differs from the accounting of the release
 
     def rounded(self, values: Floats) -> Floats:
         """Round values to the lattice, so that noise drawn for zeros can be added."""
@@ -74,7 +75,7 @@ class Noise:
 def noise_scale(
     sensitivity: float, epsilon: float, calibration: Calibration, slack: float
 ) -> float:
-    """Bound the scale of noise if a lattice increases sensitivity and scale by a slack."""
+    """Bound the scale of the noise if a lattice multiplies sensitivity and scale by 1 + slack."""
     shift, sold = np.array([[sensitivity * (1.0 + slack)], [epsilon]], dtype=float)
     return calibrate(shift, sold, calibration)[0] * (1.0 + slack)
 
@@ -152,8 +153,8 @@ class Process:
         true = np.asarray(solve_triangular(corner, left, lower=True))
         if not np.linalg.norm(left - corner @ true) <= self._residual:
             raise SolverError(
-                "the numerical error of the coordinates exceeds the error that the noise covers; "
-                "use fewer points or a larger regularization"
+                "the error of the coordinates of the predictions exceeds the error that the noise "
+                "covers; use fewer points or a larger regularization"
             )
         released = self._noise.added_to(true, self._generator)
         triangle = np.zeros((n_old + n_new, n_old + n_new))

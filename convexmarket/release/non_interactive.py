@@ -43,19 +43,19 @@ class PublicRelease(FixedRelease):
         See :class:`~convexmarket.InteractiveRelease`. The model must have ``data_norm``, the radius
         of the public ball, and a kernel with Lipschitz features ("rbf", "linear" or "poly").
     delta : float
-        At least 0 and below 1. If delta is zero, the epsilons of all rounds add up.
+        At least 0 and less than 1. If delta is zero, the epsilons of all rounds are added.
     rounds : int
         Number B of rounds. See :func:`~convexmarket.release.ErrorBounds.suggest_rounds`.
     net_radius : float, optional
-        Largest distance nu of a point of the ball from the net. By default, the error of the net
-        equals the error of the noise, or the net has about 100,000 points. A net has at most a
-        million points.
+        Largest distance nu of a point of the ball from the net. By default, nu is the radius at
+        which the error of the net equals the error of the noise, or a larger radius at which the
+        net has about 100,000 points. A net has at most a million points.
     failure_probability : float, default 0.05
         Probability beta that the error exceeds ``error_bound``.
     accounting : {"tight", "paper"}, default "tight"
-        Bound for the scale of the noise. ``"paper"`` uses the bound of
-        :class:`~convexmarket.InteractiveRelease`, and a quarter of the exponent in selections (K,
-        Theorem 7). ``"tight"`` uses the moments of the privacy loss.
+        Bound for the scale of the noise. If ``"paper"``, the bound of
+        :class:`~convexmarket.InteractiveRelease` is used, and the exponent of selections is divided
+        by four (K, Theorem 7). If ``"tight"``, the moments of the privacy loss are used.
 
     Attributes
     ----------
@@ -68,12 +68,12 @@ class PublicRelease(FixedRelease):
     net_radius, net_size : float, int
         Radius and number of points of the net.
     predictor : PublicPredictor
-        Mean of the public models before and after each round.
+        Mean of the initial public model and the public models after each round.
 
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        If an argument is out of range, the model is not fitted, or a budget is exceeded.
+        See :class:`~convexmarket.InteractiveRelease`.
     NotSupportedError
         If the net is too large, or the features of the kernel are not Lipschitz.
 
@@ -149,9 +149,9 @@ class PublicRelease(FixedRelease):
         erm, noise, model = self._erm, self._noise, self._public()
         sharpness = round(noise.steps / selection_factor(self._accounting))
         pieces = int(np.ceil(len(net) * max(len(erm.pivots_), 1) / CHUNK))
-        parts = np.array_split(net, max(1, pieces))  # all kernel matrices are small
+        parts = np.array_split(net, max(1, pieces))  # limit the size of kernel matrices
         truth = np.concatenate([bounded_predictions(erm, part) for part in parts])
-        kernels = np.empty((len(net), rounds), order="F")  # net and points
+        kernels = np.empty((len(net), rounds), order="F")  # between the net and selected points
         total = np.zeros(rounds)
         for _ in range(rounds):
             count = len(model.coefficients)
@@ -172,7 +172,7 @@ def _selected(values: Floats, step: float, scale: int, generator: np.random.Gene
     """Draw a position exactly, with probability proportional to ``exp(value / (scale * step))``.
 
     Values are rounded to whole steps. Uniform proposals are accepted with a probability that
-    depends on the distance to the largest value.
+    depends on the difference from the largest value.
     """
     whole = whole_steps(values, step, np.inf)
     behind = whole.max() - whole

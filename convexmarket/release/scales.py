@@ -1,8 +1,8 @@
 r"""Calibrate the noise of releases.
 
-The privacy loss of a row depends on the change of a prediction when this row is replaced, divided
-by the scale of the noise. A :data:`Calibration` is a function from this change to an epsilon. A
-root finder computes the smallest scale at which no row exceeds its epsilon.
+The privacy loss of a row depends on the change of a prediction when that row is replaced, in units
+of the scale of the noise. A :data:`Calibration` is a function from this change to an epsilon. A
+root finder computes the smallest scale at which the epsilon of every row is at most its bound.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NoiseKind: TypeAlias = Literal["laplace", "process"]
 
 #: Largest range of the logarithm of the scale in a search.
 LARGEST_LOG = 100.0
-#: Largest change of a prediction, and largest epsilon. The smallest values are the inverse.
+#: Largest change of a prediction and largest epsilon. The reciprocal is the smallest value.
 EXTREME = 1e150
 ROUNDING = 1e-9  # relative increase of every scale, for rounding errors
 MOST_UPDATES = 10**12
@@ -45,8 +45,8 @@ def interactive_epsilon(max_updates: int, delta: float, accounting: Composition)
     """Return the calibration of the sparse-vector scheme for a number of updates."""
     if max_updates > MOST_UPDATES:
         raise ParameterError(
-            f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}; rounding errors "
-            "dominate for larger numbers"
+            f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}; for more "
+            "updates, rounding errors dominate"
         )
 
     def tight(shifts: Floats) -> Floats:
@@ -58,7 +58,7 @@ def interactive_epsilon(max_updates: int, delta: float, accounting: Composition)
 def semi_interactive_epsilon(
     n_points: int, effective: float, delta: float, accounting: Composition
 ) -> Calibration:
-    """Return the calibration of T independently noisy predictions at given points.
+    """Return the calibration of T predictions with independent noise at given points.
 
     ``effective`` is the largest eigenvalue of the kernel matrix divided by R_phi^2, from 1 to T.
     Only "tight" depends on this number.
@@ -69,7 +69,7 @@ def semi_interactive_epsilon(
         return lambda shifts: advanced_composition(shifts, n_points, delta)
 
     def tight(shifts: Floats) -> Floats:
-        # the sum of T changes whose squares sum to ``effective`` times one square
+        # largest sum of T changes whose squares sum to ``effective`` times one squared change
         pure = np.sqrt(n_points * effective) * shifts
         if delta == 0.0:
             return np.asarray(pure)
@@ -108,16 +108,16 @@ def function_epsilon(delta: float) -> Calibration:
 
 
 def _published(count: int, delta: float, proven: Calibration) -> Calibration:
-    """Return the larger of the published and the proven calibration."""
+    """Return the maximum of the published and the proven calibration."""
     factor = CONSTANT * np.sqrt(count) * np.log(4.0 / delta)
     return lambda shifts: np.maximum(factor * shifts, proven(shifts))
 
 
 def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[float, Floats]:
-    """Compute the smallest scale of noise that respects all epsilons, and the resulting epsilons.
+    """Compute the smallest scale at which no row exceeds its epsilon, and the actual epsilons.
 
-    ``shifts`` contains the change of a prediction when each row is replaced, zero for unused rows.
-    ``sold`` contains the largest epsilon of each row, positive for used rows.
+    For each row, ``shifts`` contains the change of a prediction when the row is replaced, which is
+    zero for unused rows. ``sold`` contains the permitted epsilon, which is positive for used rows.
     """
     pairs, places = np.unique(np.column_stack([shifts, sold]), axis=0, return_inverse=True)
     used = pairs[:, 0] > 0
@@ -125,7 +125,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     if not np.all((pairs[used] > 1.0 / EXTREME) & (pairs[used] < EXTREME)):
         raise ParameterError(
             f"epsilon from {bounds.min():g} to {bounds.max():g} needs noise beyond the range of "
-            f"floating point, for changes of {moves.min():g} to {moves.max():g}; use "
+            f"floating point, for changes from {moves.min():g} to {moves.max():g}; use "
             "another epsilon, or leave out the rows with the smallest epsilon"
         )
     # Few rows determine the scale, so repeatedly add the row that exceeds its epsilon most.
@@ -135,7 +135,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     while True:
         decided = _smallest_scale(moves[deciding], bounds[deciding], epsilon_of) * (1.0 + ROUNDING)
         scale = max(decided, scale * (1.0 + ROUNDING))
-        # Process a thousand rows at a time, because moments are large tables.
+        # Process a thousand rows at a time, because the tables of moments are large.
         pieces = np.array_split(moves / scale, max(1, len(moves) // 1000))
         priced = np.concatenate([epsilon_of(piece) for piece in pieces])
         worst = int(np.argmax(priced / bounds))
@@ -143,7 +143,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
             break
         deciding.append(worst)
     epsilon = np.zeros(len(pairs))
-    # The epsilon of a used row is positive, even if it rounds to zero.
+    # The epsilon of a used row is positive, even if the computed value rounds to zero.
     epsilon[used] = np.maximum(priced, np.minimum(bounds, np.finfo(np.float64).tiny))
     return scale, epsilon[places.reshape(-1)]
 

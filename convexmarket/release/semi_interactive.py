@@ -1,7 +1,7 @@
 r"""Release noisy predictions at public points, and fit a public model to them.
 
-This is K's Algorithm 2 (the semi-interactive model). All predictions are released together, so any
-function of the predictions is public.
+This module implements Algorithm 2 of K (the semi-interactive model). All predictions are released
+together, so any function of the predictions is public.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ class TestSetRelease(FixedRelease):
     X : array_like of shape (n_points, n_features)
         At most 5,000 public points without labels in the public domain.
     delta : float
-        At least 0 and below 1. If delta is zero, the epsilons of all predictions add up.
+        At least 0 and less than 1. If delta is zero, the epsilons of all predictions are added.
     noise : {"laplace", "process"}, optional
-        ``"process"``, the default for a positive delta, adds a Gaussian process with the kernel as
-        covariance. ``"laplace"``, the default for delta zero, adds independent noise to every
-        prediction, as in the paper. This noise increases with the number of points.
+        If ``"process"``, the default for a positive delta, a Gaussian process with the kernel as
+        covariance is added. If ``"laplace"``, the default for delta zero, independent noise is
+        added to every prediction, as in the paper. This noise increases with the number of points.
     accounting : {"tight", "paper"}, default "tight"
-        Bound for the scale of Laplace noise. ``"paper"`` uses advanced composition (K, Theorem 11).
-        ``"tight"`` uses moments of the privacy loss and the kernel matrix of the points.
+        Bound for the scale of Laplace noise. If ``"paper"``, advanced composition is used (K,
+        Theorem 11). If ``"tight"``, moments of the privacy loss and the kernel matrix of the points
+        are used.
     max_norm : float, optional
         Public bound C on the norm of the fit. The default is ``erm.norm_bound_``, the bound of the
         model.
@@ -52,15 +53,14 @@ class TestSetRelease(FixedRelease):
     noisy_predictions : ndarray of shape (n_points,)
         The released predictions.
     coordinates : ndarray of shape (n_points,), optional
-        Coordinates of a process, in multiples of the step.
+        Noisy coordinates of the predictions in lattice steps, if ``noise`` is ``"process"``.
     predictor : PublicPredictor
         Public predictor fitted to the noisy predictions.
 
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        If an argument is out of range, the model is not fitted, points are outside the domain, or a
-        budget is exceeded.
+        See :class:`~convexmarket.InteractiveRelease`. Points outside the domain are also an error.
     NotSupportedError
         If there are more than 5,000 points.
 

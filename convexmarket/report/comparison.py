@@ -20,7 +20,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.report.document import Report, read_report
 from convexmarket.report.table_formats import format_number
 
-#: Tolerances for rounding: absolute for cells, relative to the larger number for draws.
+#: Absolute tolerance for cells, and tolerance for draws relative to the larger number.
 _ROUNDING, _OF_DRAWS = 1e-15, 1e-12
 #: Columns of times and memory, which are not compared.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
@@ -33,9 +33,9 @@ def compare_reports(
 ) -> pd.DataFrame:
     """Compare the tables, settings and versions of two reports, except times and memory.
 
-    Rows of a table are matched by keys, or by position without common keys. The result contains a
-    row for each difference, with verdicts first. The columns are ``part`` ("result", "setting" or
-    "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and ``relative`` size.
+    Rows are matched by common keys, or by position if the keys differ. The result has a row for
+    each difference, with verdicts first. The columns are ``part`` ("result", "setting" or
+    "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and ``relative`` difference.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 class Comparison:
     """The difference ``estimate = mean_a - mean_b``, and the ends of its 95 % interval.
 
-    ``n_pairs`` is the number of pairs, or the smaller number of values without pairs.
+    ``n_pairs`` is the number of pairs, or the smaller number of draws if draws are not paired.
 
     Examples
     --------

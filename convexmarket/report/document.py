@@ -82,12 +82,11 @@ Block: TypeAlias = Text | Figure | Table
 class Report:
     """A report of an experiment, which consists of blocks.
 
-    A page shows at most 400 words of text, 3 figures and 2 tables, in the order of their addition.
-    The 2 tables include the table of claims. If there are more than 8 claims, this table contains
-    only the claims that do not hold. The appendix contains the remaining blocks.
-
-    Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown,
-    in which HTML is shown as text. Apply :func:`escape_markdown` to names from data.
+    A page shows at most 400 words of text, 3 figures and 2 tables, in the order in which they were
+    added. The 2 tables include the table of claims. If there are more than 8 claims, this table
+    contains only the claims that do not hold. The appendix contains the remaining blocks. Titles,
+    headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown, in which
+    HTML is shown as text. Apply :func:`escape_markdown` to names from data.
 
     Parameters
     ----------
@@ -95,7 +94,7 @@ class Report:
     question : str, optional
         The question that the experiment answers.
     settings : mapping, optional
-        Inputs for :func:`compare_reports`: parameters, seeds and the text of a problem file.
+        Parameters, seeds and the text of a problem file, for :func:`compare_reports`.
 
     Examples
     --------
@@ -152,23 +151,26 @@ class Report:
         block : str, DataFrame, matplotlib Figure or object
             Markdown, a table, a figure, or an object with some of the methods ``statements()``,
             ``plot()`` and ``to_frame()``. All available methods are used.
-        caption, name, alt : str, optional
-            Caption of a table or figure, stem of its files (by default, such as ``table-1``), and
-            text alternative of a figure (by default, the caption).
+        caption : str, optional
+            Caption of a table or figure.
+        name : str, optional
+            Stem of the names of the files. The default is numbered, such as ``table-1``.
+        alt : str, optional
+            Text alternative of a figure. The default is the caption.
         keys : sequence of str
             Columns that identify the rows of a table. By default, named levels of the index, or
             ``frame.attrs["keys"]``.
         formats, headers : mapping of str to str, optional
             Format specifications and headers of columns.
-        appendix, rows : bool, int
-            Whether the block belongs to the appendix, and number of rows of a table to show (by
-            default, 8, or 15 in the appendix).
+        appendix : bool
+            Whether the block belongs to the appendix.
+        rows : int, optional
+            Number of rows of a table to show. The default is 8, or 15 in the appendix.
 
         Raises
         ------
         ParameterError
-            If the block has another type, a name is invalid or not unique, a key, format or header
-            refers to an unknown column, or the keys do not identify the rows.
+            If the block has another type, or a name, key, format or header is invalid.
         """
         if isinstance(block, str):
             self.blocks.append(Text(block, appendix))
@@ -225,7 +227,7 @@ class Report:
             Unique text of the claim, and its source, such as "A, Fig. 2".
         holds : bool, sequence of bool or None
             Whether the results confirm the claim, or None if it was not tested. For several values,
-            the verdict counts True values. For a Series, the detail lists labels of False values.
+            the verdict is the number of True values. For a Series, labels of False values follow.
         detail : str
             Numbers that support the verdict.
         """
@@ -282,7 +284,7 @@ class Report:
         return "\n\n".join([*lead, self._body(appendix)]) + "\n"
 
     def to_html(self, *, appendix: bool = False) -> str:
-        """Return the report, or its appendix, as a page that refers to ``figures/``.
+        """Return the report, or its appendix, as an HTML page that refers to ``figures/``.
 
         Parameters
         ----------
@@ -334,8 +336,8 @@ class Report:
         folder : path
             An existing report in the folder is replaced.
         formats : collection of {"md", "html", "csv", "tex", "svg", "pdf"}
-            Pages as Markdown and HTML, tables as CSV and LaTeX, figures as SVG and PDF. PNG files
-            and ``results.json`` are always written.
+            Formats of the pages (md, html), tables (csv, tex) and figures (svg, pdf). PNG files and
+            ``results.json`` are always written.
         force : bool, default False
             Whether to replace a folder with other content, including all of its files.
 
@@ -399,12 +401,12 @@ class Report:
 
 
 def read_report(folder: str | Path) -> Report:
-    """Read a report with figures as PNG from its folder. Damaged files raise a DataError.
+    """Read a report with figures as PNG, or raise a DataError if a file is damaged.
 
     Parameters
     ----------
     folder : path
-        The folder that :meth:`Report.write` wrote, or the ``results.json`` in it.
+        A folder written by :meth:`Report.write`, or its ``results.json``.
     """
     check_instance("folder", folder, (str, PathLike), "the folder of a report")
     file = Path(folder)
@@ -467,7 +469,7 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
 
 
 def check_folder(folder: Path, *, force: bool = False) -> None:
-    """Refuse a file, a folder without a report, or a parent of the working directory."""
+    """Raise an error for a file, a folder without a report, or a parent of the working folder."""
     target = folder.resolve()
     if target.exists() and not target.is_dir():
         raise ParameterError(f"{target} is a file; name a folder for the report")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from convexmarket.errors import ParameterError
 from convexmarket.report.table_formats import format_number
 
-WIDTH = 6.0  # width of a page in inches, with labels that are legible on a phone
+WIDTH = 6.0  # page width in inches, for which labels are legible on a phone
 INK, MUTED, RULE = "#22272e", "#59636e", "#d5dae0"
 _COLORS = ["0072b2", "d55e00", "00785a", "a03f7a", "9a6a00", "4b4b4b", "3a9bd9", "b3261e"]
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
@@ -41,7 +41,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False, "svg.fonttype": "none", "pdf.fonttype": 42,
 }
 # fmt: on
-#: Largest ratio of the ends of a log axis with linear ticks, and markers on a long line.
+#: Largest ratio of the ends of a log axis with linear ticks, and number of markers on a long line.
 _NARROW, _MARKERS = 8.0, 25
 
 
@@ -124,7 +124,7 @@ def bars(
 def _scale(
     axes: Axes, which: str, values: pd.Series, *, log: bool = False, panels: int = 1
 ) -> None:
-    """Scale an axis, and set round numbers as ticks, with fewer ticks for several panels."""
+    """Scale an axis, and set ticks at round numbers. Side-by-side panels have fewer ticks."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     values = values.astype(float)
     values = values[np.isfinite(values) & ((values > 0) | (not log))]

@@ -1,8 +1,8 @@
-"""Build reports in hidden folders before an atomic replacement.
+"""Build reports in hidden folders, and replace former reports by two renames.
 
-The target is missing only between two renames. If the process is killed at that time, the hidden
-folder contains the complete former report. The next process that uses the report restores it. A
-process holds a lock on its hidden folder.
+The target is missing only between the two renames. If the process is killed at that time, the
+hidden folder contains the complete former report. The next process that uses the report restores
+the former report. Each process locks the hidden folder that it has created.
 """
 
 from __future__ import annotations

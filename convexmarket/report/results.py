@@ -65,7 +65,7 @@ def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
 
 
 def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
-    """Restore a table from its description. A changed Parquet file raises a DataError."""
+    """Restore a table from its description. Raise a DataError if its Parquet file was changed."""
     if described.get("data") is not None:
         frame = pd.DataFrame(described["data"], columns=described["columns"], dtype=object)
         return frame.astype(dict(zip(described["columns"], described["dtypes"], strict=True)))
@@ -99,7 +99,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
-    """Read ``results.json`` as plain values. A missing or damaged file raises a DataError."""
+    """Read ``results.json`` as plain values. Raise a DataError if it is missing or damaged."""
     text = read_bytes(file)
     try:
         content = dict(json.loads(text))

@@ -1,4 +1,4 @@
-"""Format numbers and tables as HTML, Markdown, and LaTeX by the Styler of pandas."""
+"""Format numbers and tables as HTML, as Markdown, and as LaTeX by the pandas Styler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONTROL = re.compile(
 )
 _BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is kept
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-#: Pattern of the start of a heading, a rule or a list: '# x', '---', '- x', '1. x'.
+#: Pattern of the start of a heading, a rule or a list, such as '# x', '---', '- x' and '1. x'.
 _BLOCK_START = re.compile(r"^(?:(#+|[+=-])|(\d+)(?=[.)]))(?=[.)]?(?:[ =-]|$))")
 #: Escapes of characters in LaTeX. At the start of a row, "[" and "*" would be arguments.
 _LATEX = str.maketrans(

@@ -102,7 +102,7 @@ class GivenEpsilon(MaxEpsilon):
 class Budget(Constraint):
     """The expected payments of linear costs are at most ``amount``, a number or cvxpy.Parameter.
 
-    Other pieces can prevent truthful prices; see :func:`~convexmarket.calibrate_gamma`.
+    With other pieces, truthful prices may not exist; see :func:`~convexmarket.calibrate_gamma`.
 
     Examples
     --------
@@ -234,7 +234,7 @@ class Moments(Constraint):
 
     If b contains the averages of a population, this constraint calibrates survey weights (Deville
     and Sarndal, 1992). A row of ``A``, dense or sparse, contains the k public features of a seller.
-    ``b``, shape (k,), contains targets. ``tol`` contains one or k largest deviations >= 0.
+    ``b``, shape (k,), contains targets. ``tol``, a number or shape (k,), is the largest deviation.
 
     Examples
     --------

@@ -84,7 +84,7 @@ class Spread(Term):
             return None
         q = 1.0 if self.p == np.inf else float(self.p / (self.p - 1))
         least = costs.min(axis=-1)
-        scaled = (costs - least[..., None]) / weight  # margins are at most 1, without overflow
+        scaled = (costs - least[..., None]) / weight  # margins <= 1, so powers do not overflow
         tau = _level(scaled, q)
         # The norm grows at least as fast as tau, so the corrected tau is feasible.
         excess = _dual_norm(tau, scaled, q)[0] - 1.0
@@ -104,7 +104,7 @@ def _level(costs: Floats, q: float) -> Floats:
 
 
 def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
-    """Compute ``||(tau - costs)_+||_q``, which is positive, and its derivative, at least 1."""
+    """Compute the norm ``||(tau - costs)_+||_q`` and its derivative, which is at least 1."""
     margin = np.maximum(tau[..., None] - costs, 0.0)
     norm = (margin**q).sum(axis=-1) ** (1.0 / q)
     slope = np.where(margin > 0, margin ** (q - 1), 0.0).sum(axis=-1) / norm ** (q - 1)
@@ -191,9 +191,9 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
 
 @record
 class NegativeEntropy(Term):
-    """The negative entropy of the weights, sum a_i log a_i, which makes every seller sell.
+    """The negative entropy of the weights, sum a_i log a_i. At the optimum, every seller sells.
 
-    With a positive reference q of sum one, it is the Kullback-Leibler divergence
+    With a positive reference q of sum one, the term is the Kullback-Leibler divergence
     ``sum a_i log(a_i/q_i)`` from target weights, such as shares in a population (Shimodaira, 2000).
 
     Examples
@@ -241,7 +241,7 @@ class Noise(Term):
 
 @record
 class SquaredNoise(Term):
-    """The square of 1/eta, proportional to the variance of Laplace noise.
+    """The square of 1/eta, which is proportional to the variance of Laplace noise.
 
     Examples
     --------
@@ -466,11 +466,10 @@ class Payments(Term):
 
 @record
 class CVaR(Term):
-    """The average over the worst fraction ``1 - level`` of sellers (Rockafellar and Uryasev, 2000).
+    """Average of the largest fraction ``1 - level`` of guarantees (Rockafellar and Uryasev, 2000).
 
-    The term limits the largest guarantees, or with ``of="payments"`` the largest expected payments
-    psi_i*eps_i. The ``level`` is in [0, 1). Level 0 yields the average over all sellers, and levels
-    of at least ``1 - 1/m`` yield the largest value.
+    With ``of="payments"``, the expected payments psi_i*eps_i are averaged. Level 0 yields the
+    average over all sellers. Levels >= ``1 - 1/m`` yield the largest value.
 
     Examples
     --------
@@ -516,13 +515,14 @@ class Fairness(Term):
 class RobustCosts(Term):
     """The largest expected payments if virtual costs have errors up to ``r_i = radius_i * psi_i``.
 
-    - "box": every cost can deviate by up to r_i, ``(psi + r)'eps`` (Soyster, 1973);
-    - "budget": at most ``budget`` costs can deviate, ``psi'eps`` plus the sum of the ``budget``
-      largest ``r_i*eps_i`` (Bertsimas and Sim, 2004);
-    - "ellipsoid": ``psi'eps + ||r*eps||`` (Ben-Tal and Nemirovski, 1999).
+    - "box": every cost can deviate by up to r_i, so the term is ``(psi + r)'eps`` (Soyster, 1973);
+    - "budget": at most ``budget`` costs can deviate, so the term is ``psi'eps`` plus the sum of the
+      ``budget`` largest ``r_i*eps_i`` (Bertsimas and Sim, 2004);
+    - "ellipsoid": the deviations are in the ellipsoid with half-axes r_i, so the term is
+      ``psi'eps + ||r*eps||`` (Ben-Tal and Nemirovski, 1999).
 
-    ``radius`` is a number >= 0, or one number for each seller. This term replaces
-    :class:`Payments`, and makes ``market.incentives`` "unknown".
+    ``radius`` is a number >= 0, or one number for each seller. Use this term instead of
+    :class:`Payments`. With this term, ``market.incentives`` is "unknown".
 
     Examples
     --------

@@ -30,7 +30,7 @@ Number: TypeAlias = float | cp.Expression
 
 
 def value_of(number: Any) -> Any:
-    """Return the current value of an expression in parameters. Numbers are unchanged."""
+    """Return the current value of an expression in parameters, or return a number unchanged."""
     if not isinstance(number, cp.Expression):
         return number
     for each in number.parameters():
@@ -99,7 +99,7 @@ class Piece(Record):
             items = getattr(self, self.definition)(quantities)
             items = items if isinstance(items, list) else [items]
             leaves = {id(x) for item in items for x in (*item.variables(), *item.parameters())}
-        except Exception:  # numpy functions do not accept parameters
+        except Exception:  # NumPy functions do not accept parameters
             return set(vars(quantities))
         return {name for name, known in vars(quantities).items() if id(known) in leaves}
 
@@ -112,7 +112,7 @@ class Piece(Record):
 class Summand(Written, ABC):
     """Base class of terms and objectives, whose weighted sums are objectives."""
 
-    __array_ufunc__ = None  # numpy delegates products with its numbers to this class
+    __array_ufunc__ = None  # NumPy delegates products with NumPy numbers to this class
     #: The weighted terms.
     parts: tuple[WeightedTerm, ...]
 
@@ -181,7 +181,7 @@ class Term(Piece, Summand):
         """
 
     def _sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return the expression after checks that it is scalar and convex."""
+        """Check that the expression is scalar and convex, and return it in a list."""
         plain = self.expression(quantities)
         if not (isinstance(plain, cp.Expression) and plain.is_scalar()):
             raise ParameterError(f"{shown(self)} returned {shown(plain)}; give a scalar expression")
@@ -195,14 +195,14 @@ class Term(Piece, Summand):
         return weight * self.expression(quantities)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this term to a numeric form, or return None if the form cannot represent the term."""
+        """Add this term to a market in numbers, or return None if it has no numeric form."""
         name = self.adds_to
         return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
-        """Compute the minimum of ``weight * term + costs'a`` over the simplex, or return None.
+        """Minimise ``weight * term + costs'a`` over the simplex, or return None if unknown.
 
-        A certificate uses this minimum for one of the terms. ``costs`` has shape (..., m).
+        A certificate uses the exact minimum for one term. ``costs`` has shape (..., m).
         """
         return None
 
@@ -241,7 +241,7 @@ class Constraint(Piece):
         """
 
     def _sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return ``h`` of each constraint ``h <= 0`` or ``h = 0`` after a convexity check."""
+        """Check the convexity of restrictions ``h <= 0`` or ``h = 0``, and return each ``h``."""
         items = self.constraints(quantities)
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
         for item in items if isinstance(items, list | tuple) else [[items]]:
@@ -261,7 +261,7 @@ class Constraint(Piece):
         return [item.expr for item in items]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this constraint to a numeric form, or return None if the form cannot represent it."""
+        """Add this constraint to a market in numbers, or return None if it has no numeric form."""
         return None
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
@@ -406,10 +406,10 @@ class MarketNumbers:
     """Numeric form of a market, without terms of weight 0.
 
     ``mu``, ``mu_squared``, ``sigma`` and ``gamma`` are the weights of ``||a||``, ``||a||^2``, 1/eta
-    and ``psi'eps``, and ``payments`` contains the weights of ``psi'u(eps)`` with other u.
+    and ``psi'eps``, and ``payments`` contains the weights of ``psi'u(eps)`` with other functions u.
     ``losses`` are costs per unit of weight. Bounds are numbers or have shape (m,). A missing bound
-    is ``inf``, 0 or 1. ``other_terms`` and ``other_constraints`` are pieces that the form cannot
-    represent. In a ``parametric`` market, a number is a parameter, whose value can change.
+    is ``inf``, 0 or 1. ``other_terms`` and ``other_constraints`` are pieces that cannot be
+    expressed by numbers. In a ``parametric`` market, some numbers are current values of parameters.
 
     Examples
     --------
@@ -452,7 +452,7 @@ class MarketNumbers:
 
     @property
     def rest(self) -> tuple[Piece, ...]:
-        """The pieces that the numeric form cannot represent."""
+        """The pieces that cannot be expressed by numbers."""
         return self.other_terms + self.other_constraints
 
     @property
@@ -496,7 +496,7 @@ class MarketNumbers:
 
     @property
     def is_projectable(self) -> bool:
-        """Whether projections apply, which need one (squared) spread and a limit on privacy."""
+        """Whether projections apply, which require one spread term and payments or bounds."""
         others = self.rest or self.payments or self.budgets
         return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
 
@@ -532,17 +532,17 @@ class MarketNumbers:
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """Sellers with a finite virtual cost and a bound above zero, shape (m,)."""
+        """Mask of the sellers with a finite virtual cost and a positive bound, shape (m,)."""
         largest = np.minimum(self.max_weight, self.max_epsilon)
         active = np.isfinite(self.virtual_costs) & (largest > 0)
         if not active.any():
             raise InfeasibleMarketError(
-                "every seller has an infinite virtual cost or a zero bound; relax a bound"
+                "every seller has an infinite virtual cost or a zero bound; allow a seller to sell"
             )
         return active
 
     def restricted(self) -> tuple[MarketNumbers, NDArray[np.bool_]]:
-        """Restrict the form to the active sellers, and also return the mask of these sellers."""
+        """Return the numbers restricted to the active sellers, and the mask of these sellers."""
         active = self.active
         vectors: Any = {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
         return replace(self, **{name: v[active] for name, v in vectors.items()}), active

@@ -84,7 +84,7 @@ def record(kind: type[T]) -> type[T]:
 class Record(Written, ABC):
     """A dataclass with checked fields, a defining method, and shortcuts for this method.
 
-    A subclass that overrides the defining method uses only the shortcuts of the base class.
+    A subclass that overrides the defining method inherits only the shortcuts of the base class.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -105,7 +105,7 @@ class Record(Written, ABC):
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
-        """Return the constructor fields of a dataclass, or an empty list for other classes."""
+        """Return the fields of the constructor, or an empty list for a class without fields."""
         known = getattr(cls, "__dataclass_fields__", {})
         return [each for each in known.values() if each.init]
 
@@ -122,7 +122,7 @@ class Record(Written, ABC):
             if each.metadata.get("each") and shape and shape[0] != n_sellers:
                 raise ParameterError(
                     f"{each.metadata['label'] or each.name} has {shape[0]} entries for {n_sellers} "
-                    "sellers; give one for each"
+                    "sellers; give one for each seller"
                 )
 
     def _key(self) -> tuple[Any, ...]:
@@ -165,7 +165,7 @@ def named(name: object) -> str:
 
 
 def written(value: Any, each: str) -> str:
-    """Format a number or an expression in parameters. A vector is written as ``each``."""
+    """Format a number or an expression in parameters. Return ``each`` for a vector."""
     if isinstance(value, cp.Expression):
         return named(value.name() if isinstance(value, cp.Parameter) else f"({value})")
     return f"{value:g}" if isinstance(value, Real) else each
@@ -218,7 +218,7 @@ def one_or_each(
 ) -> float | Floats | cp.Parameter:
     """Check a positive number, such as ``example``, or a vector of numbers >= 0.
 
-    With ``zero``, the number can be 0, and parameters are refused.
+    With ``zero``, the number can be 0, and parameters are rejected.
     """
     if isinstance(value, cp.Parameter) and not zero:
         if value.ndim > 1 or not (value.ndim or example) or not value.is_nonneg():
@@ -253,7 +253,7 @@ def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
 
 
 def target(name: str, value: Any, positive: bool = False) -> Floats | None:
-    """Check target weights, which are optional."""
+    """Check optional target weights."""
     if value is None:
         return None
     weights = vector(name, value, "a vector of target weights, one for each seller", least=0.0)

@@ -41,9 +41,9 @@ def test_exit_code_reports_differences_on_request(here):
 
 
 def test_the_numbers_of_differences_are_printed(here):
-    assert invoke("a", "again").stdout == "Differences except times: nothing.\n"
+    assert invoke("a", "again").stdout == "Differences, except times: nothing.\n"
     text = invoke("a", "b").stdout
-    assert text.startswith("Differences except times: 2 results.\n\nFirst of 2 differences\n")
+    assert text.startswith("Differences, except times: 2 results.\n\nFirst of 2 differences\n")
     assert "curve <b>, gamma 0.5" in text
     assert "[red]failed[/red]" in text
 

@@ -334,7 +334,7 @@ REFUSED = {
         r"reference\[1\] must be a finite number >= 0, got -1.0": lambda: cm.Spread(
             reference=[2, -1]
         ),
-        "reference has 2 entries for 5 sellers; give one for each$": lambda: market_with(
+        "reference has 2 entries for 5 sellers; give one for each seller$": lambda: market_with(
             cm.terms.NegativeEntropy([0.5, 0.5])
         ),
         r"slopes must be finite.*, got \[\]": lambda: pieces.TieredCost([]),
