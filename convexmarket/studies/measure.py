@@ -16,7 +16,6 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.studies.residuals import kkt_residuals
 from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Instance
@@ -33,16 +32,10 @@ AGAIN = "again_"
 
 #: Statuses in which the solver returned a point.
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
-#: Solvers of a reference, in this order, with unattainable tolerances, so that they stop at
-#: their best accuracy.
-_REFERENCES: dict[str, dict[str, Any]] = {
-    "CLARABEL": {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500},
-    "ECOS": {"abstol": 1e-13, "reltol": 1e-13, "feastol": 1e-13, "max_iters": 500},
-}
+#: Unattainable tolerances, so that the solver of a reference stops at its best accuracy.
+_TIGHT = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500}
 #: Factor of the time limit for a reference.
 _PATIENCE = 3.0
-#: Residual at which a reference is accurate enough.
-_CLOSE = 1e-8
 
 
 def measure_run(
@@ -67,9 +60,7 @@ def measure_run(
         with suppress(Exception):  # the run reports errors
             warm_up(solver)
     ready(1.0)
-    named = isinstance(solver, str) and solver != EXACT
-    row = measure(instance, formulation, solver, options)
-    return row | {"solver_version": solver_version(solver) if named else ""}
+    return measure(instance, formulation, solver, options)
 
 
 def warm_up(solver: Any, **options: Any) -> None:
@@ -88,12 +79,14 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
     time of the second solve without a warm start.
     """
     start = time.perf_counter()
-    solve = partial(_direct, instance, formulation, solver, options)
+    solve = partial(_answered, instance, formulation, solver, options)
     if solver != EXACT and instance.declare is not None:
-        solve = partial(_solve, instance, instance.declare(formulation), solver, options)
+        solve = partial(_solved, instance, instance.declare(formulation), solver, options)
     row: Row = {"declaration_s": time.perf_counter() - start}
     for prefix, value in zip(("", AGAIN), instance.values, strict=False):
-        solved = solve(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # status and gap show the same
+            solved = solve(value)
         row |= {prefix + key: number for key, number in solved.items()}
         if solved["status"] not in _WITH_POINT:
             break
@@ -103,84 +96,75 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
 
 
 def _failed(error: Exception, *, unable: bool) -> Row:
+    if isinstance(error, MemoryError):
+        raise error
     status = "unsupported" if unable else "error"
     return {"status": status, "message": f"{type(error).__name__}: {error}"}
 
 
-def _solve(
+def _solved(
     instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
     """Set the parameters, compile, solve and recover with times; then evaluate the point."""
     problem, given, marks = declared.problem, dict(options), [time.perf_counter()]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the status shows the same
-        try:
-            declared.place(value)
-            data, chain, inverse = problem.get_problem_data(solver, solver_opts=given)
-            marks.append(time.perf_counter())
-            raw = chain.solve_via_data(problem, data, True, False, given)
-            marks.append(time.perf_counter())
-            problem.unpack_results(raw, chain, inverse)
-            row: Row = {"status": str(problem.status), "message": ""}
-        except MemoryError:
-            raise
-        except Exception as error:  # a solver may raise anything
-            unable = isinstance(error, cp.error.SolverError) and len(marks) == 1
-            row = _failed(error, unable=unable)
+    try:
+        declared.place(value)
+        data, chain, inverse = problem.get_problem_data(solver, solver_opts=given)
         marks.append(time.perf_counter())
-        seconds = np.diff(marks).tolist()
-        row |= zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=False)
-        row["total_s"] = marks[-1] - marks[0]
-        if row["status"] not in _WITH_POINT:
-            return row
-        count = getattr(problem.solver_stats, "num_iters", None)
-        row["iterations"] = float(count) if isinstance(count, int | float | np.integer) else np.nan
-        row |= zip(RESIDUALS, kkt_residuals(problem, instance.scale(value)), strict=True)
-        try:
-            judged = _judged(instance, declared.answer(), value)
-        except (ConvexMarketError, ArithmeticError, TypeError, ValueError) as error:
-            row["message"] = f"the point gives no answer: {error}"
-            judged = {"objective": np.nan, "violation": np.inf, "scale": instance.scale(value)}
-        row |= judged | {"violation": max(row["violation"], judged["violation"])}
-        if value is not instance.values[0]:
-            start = time.perf_counter()
-            with suppress(Exception):
-                chain.solve_via_data(problem, data, False, False, given)
-                row["cold_s"] = time.perf_counter() - start
+        raw = chain.solve_via_data(problem, data, True, False, given)
+        marks.append(time.perf_counter())
+        problem.unpack_results(raw, chain, inverse)
+        row: Row = {"status": str(problem.status), "message": ""}
+    except Exception as error:  # a solver may raise anything
+        row = _failed(error, unable=isinstance(error, cp.error.SolverError) and len(marks) == 1)
+    marks.append(time.perf_counter())
+    seconds = np.diff(marks).tolist()
+    row |= zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=False)
+    row["total_s"] = marks[-1] - marks[0]
+    if row["status"] not in _WITH_POINT:
+        return row
+    count = getattr(problem.solver_stats, "num_iters", None)
+    row["iterations"] = float(count) if isinstance(count, int | float | np.integer) else np.nan
+    row |= zip(RESIDUALS, kkt_residuals(problem, instance.scale(value)), strict=True)
+    try:
+        judged = _judged(instance, declared.answer(), value)
+    except (ConvexMarketError, ArithmeticError, TypeError, ValueError) as error:
+        row["message"] = f"the point gives no answer: {error}"
+        judged = _judged(instance, np.full(1, np.nan), value)
+    row |= judged | {"violation": max(row["violation"], judged["violation"])}
+    if value is not instance.values[0]:
+        start = time.perf_counter()
+        with suppress(Exception):
+            chain.solve_via_data(problem, data, False, False, given)
+            row["cold_s"] = time.perf_counter() - start
     return row
 
 
-def _direct(
+def _answered(
     instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
     """Measure an exact method or a certified search, whose answer has no multipliers."""
-    start, searched = time.perf_counter(), None
+    start = time.perf_counter()
+    row: Row = {"status": EXACT, "message": ""} | dict.fromkeys(RESIDUALS, 0.0)
     try:
         if solver == EXACT:
             answer = instance.exact(value)
         else:
             assert instance.search is not None
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the gap shows the same
-                searched = instance.search(formulation, solver, options)
-            answer = np.append(searched.weights, searched.eta)
-    except MemoryError:
-        raise
+            bought = instance.search(formulation, solver, options)
+            answer = np.append(bought.weights, bought.eta)
+            row |= {"status": cp.OPTIMAL if bought.gap <= GAP else cp.OPTIMAL_INACCURATE}
+            row |= {"gap": bought.gap, "iterations": float(len(bought.solves))}
+            row["solver_s"] = sum(record.seconds for record in bought.solves)
     except Exception as error:  # a solver may raise anything
         unable = isinstance(error, NotSupportedError) or "cannot solve this problem" in str(error)
         return _failed(error, unable=unable)
     if answer is None:
         return {"status": "unsupported", "message": "no exact method is known for this instance"}
-    seconds = time.perf_counter() - start
-    row: Row = {"status": EXACT, "message": "", "solver_s": seconds, "total_s": seconds}
-    row |= dict.fromkeys(("compilation_s", "recovery_s", *RESIDUALS), 0.0)
-    row |= _judged(instance, answer, value)
-    if searched is not None:
-        row["status"] = cp.OPTIMAL if searched.gap <= GAP else cp.OPTIMAL_INACCURATE
-        row["solver_s"] = sum(record.seconds for record in searched.solves)
-        row["compilation_s"] = seconds - row["solver_s"]
-        row |= {"iterations": float(len(searched.solves)), "gap": searched.gap}
-    return row
+    row["total_s"] = time.perf_counter() - start
+    row.setdefault("solver_s", row["total_s"])
+    row |= {"compilation_s": row["total_s"] - row["solver_s"], "recovery_s": 0.0}
+    return row | _judged(instance, answer, value)
 
 
 def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
@@ -201,16 +185,12 @@ def measure_reference(instance: Instance) -> Row:
     row = measure(instance, EXACT, EXACT, {})
     if row["status"] == EXACT:
         return row | {"certainty": EXACT, "doubt": 0.0}
-    best, doubt = row, np.inf
-    for solver, options in _REFERENCES.items():
-        for formulation in CLASSES[instance.problem_class]:
-            row = measure(instance, formulation, solver, options)
-            residuals = [row.get(prefix + name) for prefix in ("", AGAIN) for name in RESIDUALS]
-            largest = np.max(np.array(residuals, dtype=float))  # NaN where a solve is missing
-            if largest < doubt:
-                best, doubt = row, float(largest)
-        if doubt < _CLOSE:
-            break
-    if doubt == np.inf:
-        return row | {"status": "error", "certainty": "none", "message": "no solver is near"}
-    return best | {"certainty": f"gap {doubt:.0e}", "doubt": doubt}
+    best, doubt = {"status": "error", "message": "no solver is near", "certainty": "none"}, np.inf
+    for formulation in CLASSES[instance.problem_class]:
+        row = measure(instance, formulation, "CLARABEL", _TIGHT)
+        residuals = [row.get(prefix + name) for prefix in ("", AGAIN) for name in RESIDUALS]
+        largest = np.max(np.array(residuals, dtype=float))  # NaN where a solve is missing
+        if largest < doubt:
+            doubt = float(largest)
+            best = row | {"certainty": f"gap {doubt:.0e}", "doubt": doubt}
+    return best

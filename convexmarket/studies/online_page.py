@@ -38,19 +38,16 @@ def statements(runs: Any) -> list[str]:
             texts.append(errors.sentence(subject, "that of the more common class"))
         return [" ".join(texts)]
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
-    finding = (
+    text = (
         f"In {'one simulated' if facts['simulated'] else 'this'} market "
         f"{counts['accepted']:,} of {counts['expected']:,} expected sellers sold "
-        f"η = {format_number(realised['eta'])} for "
-        f"{format_number(realised['payments'])}, {realised['eta'] / planned['eta']:.0%} of the "
-        "privacy planned"
+        f"η = {format_number(realised['eta'])} for {format_number(realised['payments'])}, "
+        f"{realised['eta'] / planned['eta']:.0%} of the privacy planned"
     )
     if test := facts["model"]["test"]:
-        finding += (
-            f"; the model misclassifies {test['error']:.1%} of the public rows, the more common "
-            f"class {test['error_of_one_class']:.1%}"
-        )
-    return [f"{finding}."]
+        text += "; the model misclassifies {error:.1%} of the public rows, the more common class "
+        text = (text + "{error_of_one_class:.1%}").format(**test)
+    return [f"{text}."]
 
 
 def plot(runs: Any, ax: Any = None) -> Any:

@@ -44,12 +44,9 @@ class Runs(Shown):
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
     >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
-    >>> capped = cm.Market(sellers, market.objective, [cm.Cap(2)])
-    >>> runs = cm.Study({'free': market, 'capped': capped}).run(progress=False)
-    >>> runs.to_frame()[['market', 'eta']].round(2)
-       market   eta
-    0    free  1.92
-    1  capped  1.92
+    >>> cm.Study([market]).run(progress=False).to_frame()[["market", "eta"]].round(2)
+         market   eta
+    0  market 1  1.92
     """
 
     kind: str
@@ -66,13 +63,7 @@ class Runs(Shown):
         object.__setattr__(self, "facts", json.loads(json.dumps(facts)))
 
     def to_frame(self, table: str = "runs") -> pd.DataFrame:
-        """Return a copy of a table.
-
-        Raises
-        ------
-        ParameterError
-            If the table does not exist.
-        """
+        """Return a copy of a table; raise a ParameterError if it does not exist."""
         if table not in self.tables:
             known = ", ".join(map(repr, self.tables))
             raise ParameterError(f"table must be one of {known}, got {table!r}")
@@ -87,12 +78,7 @@ class Runs(Shown):
         return _PAGES[self.kind].plot(self, ax)
 
     def report(self, title: str) -> Report:
-        """Return a :class:`~convexmarket.Report` with the statements, tables and figures.
-
-        Parameters
-        ----------
-        title : str
-        """
+        """Return a :class:`~convexmarket.Report` with the statements, tables and figures."""
         report = Report(title, settings=self.facts)
         _PAGES[self.kind].fill(report, self)
         return report
@@ -107,14 +93,14 @@ class Runs(Shown):
         force : bool, default False
             Whether existing files may be replaced; otherwise a ParameterError is raised.
         """
-        place, tables = Path(folder), {}
-        contents: dict[Path, Content] = {}
+        place, contents = Path(folder), dict[Path, Content]()
+        written: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "facts": self.facts}
+        written["tables"] = {}
         for name, table in self.tables.items():
             stored, content = stored_frame(table)
-            tables[name] = {"keys": list(self.keys[name]), **stored}
+            written["tables"][name] = {"keys": list(self.keys[name]), **stored}
             if content:
                 contents[place / f"tables/{name}.parquet"] = content
-        written = {"format": FORMAT, "kind": self.kind, "tables": tables, "facts": self.facts}
         contents[place / RESULTS] = f"{json.dumps(written)}\n".encode()
         write_together(contents, force=force)
         return place / RESULTS
@@ -129,15 +115,15 @@ class Runs(Shown):
             If a file is missing, damaged or was changed.
         """
         place = Path(folder)
+        written = read_content(place / RESULTS, FORMAT)
         try:
-            written = read_content(place / RESULTS, FORMAT)
             stored = written["tables"].items()
             tables = {name: restored_frame(Path(name).name, each, place) for name, each in stored}
             keys = {name: tuple(each["keys"]) for name, each in stored}
             return cls(written["kind"], keys, tables, written["facts"])
-        except DataError:
-            raise
         except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, DataError):
+                raise
             raise DataError(
                 f"{place / RESULTS} is damaged ({type(error).__name__}); give a folder of "
                 "Runs.write"

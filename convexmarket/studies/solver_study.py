@@ -6,10 +6,12 @@ import json
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from inspect import signature
 from itertools import pairwise, product
 from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -18,15 +20,8 @@ import joblib
 import numpy as np
 import pandas as pd
 
+from convexmarket import checks
 from convexmarket.allocation.solver_calls import solver_version
-from convexmarket.checks import (
-    check_count,
-    check_instance,
-    check_list,
-    check_positive,
-    check_positives,
-    shown,
-)
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies import verdicts
@@ -44,22 +39,19 @@ from convexmarket.studies.subproblems.problem_classes import (
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
 KEYS = {
-    "runs": verdicts.RUN,
-    "references": verdicts.INSTANCE,
-    "rates": (*verdicts.GROUP, "size", *verdicts.CONTENDER),
+    "runs": tuple(verdicts.RUN),
+    "references": tuple(verdicts.INSTANCE),
     "means": (*verdicts.GROUP, "size", *verdicts.CONTENDER),
-    "profiles": (*verdicts.GROUP, "of", *verdicts.CONTENDER, "tau"),
+    "profiles": (*verdicts.GROUP, *verdicts.CONTENDER, "tau"),
 }
 
-#: Largest error of a solved run under the options of CVXPY.
-_TOLERANCE = 1e-3
-#: Outcomes that also apply to larger runs; keys of a setting.
+#: The setting "default": the options of CVXPY, and the largest error of a solved run.
+_DEFAULT = {"tolerance": 1e-3}
+#: Outcomes that also apply to larger runs.
 _LIMITS = {"time limit", "memory limit", "unsupported"}
-_OF_SETTING = {"tolerance", "options"}
 
 CAVEATS = (
-    "Times are of this machine, these versions and one thread, and include CVXPY's time; other "
-    "machines order solvers differently.",
+    "Times are of this machine, these versions and one thread, and include CVXPY's time.",
     "Whether a run counts as solved depends on residuals computed from the returned point, and on "
     "the tolerances chosen for this study.",
     "The changed parameter is one change of moderate size; warm starts gain more from smaller "
@@ -67,9 +59,6 @@ CAVEATS = (
     "Instances come from the problems named above; other problems may differ.",
     "A class that has none of the chosen formulations uses its first formulation.",
 )
-
-#: The options of each setting and solver.
-_Options = dict[tuple[str, str], Any]
 
 
 class Problem(NamedTuple):
@@ -91,16 +80,15 @@ def compare_solvers(
     time_limit: float = 60.0,
     memory_limit: float = 4_000.0,
     jobs: int = 1,
-    pin: bool = True,
     seed: int = 0,
     journal: str | PathLike[str] | None = None,
     progress: bool | Progress = True,
 ) -> Runs:
     """Compare solvers and formulations on the subproblems of markets.
 
-    Each run is made in a separate process with limits on time and memory. It declares, compiles
-    and solves the problem, changes a parameter and solves again with a warm start. Residuals are
-    computed from the returned points; the solver's status is not trusted.
+    Each run is a separate process with limits on time and memory. It declares, compiles and solves
+    the problem, changes a parameter and solves again with a warm start. Residuals are computed from
+    the returned points; the solver's status is not trusted.
 
     Parameters
     ----------
@@ -130,8 +118,6 @@ def compare_solvers(
         Largest time of a run in seconds, and largest memory in megabytes.
     jobs : int
         Number of parallel runs; -1 for one per core.
-    pin : bool
-        Whether each run is bound to one core.
     seed : int
         Seed of the instances and of the order of the runs.
     journal : path, optional
@@ -152,9 +138,9 @@ def compare_solvers(
           and accuracy (the largest of these). The same with the prefix ``again_`` for the second
           solve;
         - ``references``: the best known objective of each instance, and its certainty;
-        - ``rates``: outcomes of each solver and formulation, with Wilson intervals;
-        - ``means``: shifted geometric means of the times; a failure counts as the time limit;
-        - ``profiles``: performance profiles.
+        - ``means``: for each size, counts of outcomes, and shifted geometric means of the times; a
+          failure counts as the time limit;
+        - ``profiles``: performance profiles of the times.
 
     Raises
     ------
@@ -171,44 +157,42 @@ def compare_solvers(
     >>> runs = cm.compare_solvers([market], solvers=["CLARABEL", "OSQP"])  # doctest: +SKIP
     >>> runs.to_frame()[["solver", "formulation", "outcome", "total_s"]]  # doctest: +SKIP
     """
-    check_count("draws", draws)
+    checks.check_count("draws", draws)
     if sizes is not None:
-        check_list("sizes", sizes, "numbers, such as [100, 1000]")
-        sizes = [check_count("sizes", size, 2) for size in sizes]
-    check_positives(time_limit=time_limit, memory_limit=memory_limit)
-    execution = Execution(jobs, time_limit, memory_limit, journal, progress, pin)
+        checks.check_list("sizes", sizes, "numbers, such as [100, 1000]")
+        sizes = [checks.check_count("sizes", size, 2) for size in sizes]
+    checks.check_positives(time_limit=time_limit, memory_limit=memory_limit)
+    execution = Execution(jobs, time_limit, memory_limit, journal, progress)
     _check_names("formulations", formulations, {name for each in CLASSES.values() for name in each})
     _check_names("classes", classes, set(CLASSES))
     chosen, absent = _solvers(solvers)
     tolerances, options = _settings({"default": None} if settings is None else settings, chosen)
-    entries = {
-        name: _problem(name, entry, sizes)
-        for name, entry in named_entries("problems", problems).items()
-    }
+    entries = named_entries("problems", problems)
+    named = {name: _problem(name, entry, sizes) for name, entry in entries.items()}
     common = [seed, time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
     cells, calls = list[dict[str, Any]](), dict[str, tuple[Any, ...]]()
-    families = [(name, digest, each) for name, (some, digest) in entries.items() for each in some]
-    for name, digest, family in families:
-        if classes and family.problem_class not in classes:
-            continue
+    for name, family in ((name, each) for name, (some, _) in named.items() for each in some):
         known = CLASSES[family.problem_class]
-        names = [each for each in formulations if each in known]
-        names = names or list(known[:1] if formulations else known)
-        contenders = [(REFERENCE, REFERENCE, REFERENCE)]
-        for setting, solver in options:
-            forms = [EXACT] if chosen[solver] == EXACT else names
-            contenders += [(setting, form, solver) for form in forms]
+        forms = [each for each in formulations or known if each in known] or [known[0]]
+        contenders = [(REFERENCE, REFERENCE, REFERENCE)] + [
+            (setting, form, solver)
+            for setting, solver in options
+            for form in ([EXACT] if solver == EXACT else forms)
+        ]
         able = [size for size in sizes or () if size <= family.largest]
         places = product(able, range(draws)) if family.own_size is None else [(family.own_size, 0)]
-        for (size, draw), contender in product(places, contenders):
-            setting, formulation, solver = contender
-            method, given = chosen.get(solver, REFERENCE), options.get((setting, solver), {})
-            place = name, family.problem_class, family.name, size, draw, *contender
-            cell: dict[str, Any] = dict(zip(verdicts.RUN, place, strict=True))
+        for place, contender in product(places, contenders):
+            if classes and family.problem_class not in classes:
+                continue
+            labels = name, family.problem_class, family.name, *place, *contender
+            cell: dict[str, Any] = dict(zip(verdicts.RUN, labels, strict=True))
+            method = chosen.get(cell["solver"], REFERENCE)
+            given = options.get((cell["setting"], cell["solver"]), {})
             cell |= {"options": json.dumps(given), "time_limit_s": time_limit}
+            digest, size = named[name].digest, cell["size"]
             key = cell["key"] = joblib.hash([cell, digest, _identity(method), common])
             cells.append(cell)
-            calls[key] = family.make, size, (seed, draw), formulation, method, given
+            calls[key] = family.make, size, (seed, cell["seed"]), cell["formulation"], method, given
     if not cells:
         raise ParameterError(
             f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
@@ -220,21 +204,16 @@ def compare_solvers(
     cells.sort(key=lambda cell: (cell["setting"] != REFERENCE, cell["size"]))
     ordered = {cell["key"]: calls[cell["key"]] for cell in cells}
     replies = execution.run(measure_run, ordered, "runs", _foregone(cells))
-    records = [(cell, replies[cell["key"]]) for cell in cells]
-    references = verdicts.references_of(records)
-    table = verdicts.judge(records, references, tolerances)
+    table = verdicts.tabulate((cell, replies[cell["key"]]) for cell in cells)
+    references = verdicts.references_of(table)
+    runs = verdicts.judge(table, references, tolerances)
     return Runs(
         kind="solvers",
         keys=KEYS,
-        tables={"runs": table, "references": references, **summarise(table)},
+        tables={"runs": runs, "references": references, **summarise(runs)},
         facts={
             "absent": absent,
-            "machine": {
-                "cpus": sorted({reply["processor"] for reply in replies.values()}),
-                "cores": os.cpu_count(),
-                "system": platform.platform(),
-                "pinned": bool((table.core >= 0).all()),
-            },
+            "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.platform()},
             "caveats": CAVEATS,
             "seed": seed,
         },
@@ -242,11 +221,16 @@ def compare_solvers(
 
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Compute rates, means and profiles of runs; empty if no solver supports any problem."""
+    """Compute means and profiles of runs; empty if no solver supports any problem."""
     if verdicts.counted(runs).empty:
         return {}
-    parts = verdicts.rates, verdicts.means, verdicts.profiles
-    return {part.__name__: part(runs) for part in parts}
+    return {"means": verdicts.means(runs), "profiles": verdicts.profiles(runs)}
+
+
+def _cpu() -> str:
+    with suppress(OSError, IndexError):
+        return Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0].strip(" \t:")
+    return platform.processor() or platform.machine()
 
 
 def _identity(solver: Any) -> str:
@@ -257,7 +241,7 @@ def _identity(solver: Any) -> str:
 
 
 def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
-    check_list(argument, names, "names")
+    checks.check_list(argument, names, "names")
     if unknown := [name for name in names if not isinstance(name, str) or name not in known]:
         raise ParameterError(
             f"{argument} names {unknown[0]!r}; known are {', '.join(sorted(known))}"
@@ -266,21 +250,20 @@ def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
 
 def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
-    check_list("solvers", solvers, "names")
-    known, chosen, absent = (*cp.installed_solvers(), EXACT), dict[str, Any](), []
+    checks.check_list("solvers", solvers, "names")
+    known, chosen, absent = [*cp.installed_solvers(), EXACT], dict[str, Any](), []
     for solver in solvers:
+        name = solver if isinstance(solver, str) else getattr(solver, "name", str)()
+        spelled = next((each for each in known if each.lower() == name.lower()), None)
         if isinstance(solver, str):
-            name = solver if solver == EXACT else solver.upper()
-            if name in known:
-                chosen[name] = name
-            else:
-                absent.append(solver)
-        elif not callable(getattr(solver, "name", None)):
+            chosen |= {spelled: spelled} if spelled else {}
+            absent += [] if spelled else [solver]
+        elif not name:
             raise ParameterError(
-                f"solvers names {shown(solver)}; give names such as 'CLARABEL', or solvers with "
-                "CVXPY's interface"
+                f"solvers names {checks.shown(solver)}; give names such as 'CLARABEL', or "
+                "solvers with CVXPY's interface"
             )
-        elif (name := solver.name()).upper() in {other.upper() for other in (*known, REFERENCE)}:
+        elif spelled or name.lower() == REFERENCE:
             raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
         else:
             chosen[name] = solver
@@ -294,32 +277,27 @@ def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _settings(
     settings: Mapping[str, Any], solvers: Mapping[str, Any]
-) -> tuple[dict[str, float], _Options]:
-    """Return the largest error of a solved run in each setting, and the options."""
-    check_instance("settings", settings, Mapping, 'options by name, {"mine": {...}}')
-    tolerances: dict[str, float] = {}
-    options: _Options = {}
+) -> tuple[dict[str, float], dict[tuple[str, str], Any]]:
+    """Return the largest error of a solved run in each setting, and options by setting, solver."""
+    checks.check_instance("settings", settings, Mapping, 'options by name, {"mine": {...}}')
+    tolerances, options = dict[str, float](), dict[tuple[str, str], Any]()
     for name, given in settings.items():
-        value: Any = given
-        if name == "default" and value is None:
-            value = {"tolerance": _TOLERANCE}
-        if not isinstance(value, Mapping) or not {"tolerance"} <= set(value) <= _OF_SETTING:
+        value: Any = _DEFAULT if name == "default" and given is None else given
+        keys = set(value) if isinstance(value, Mapping) else set()
+        if not {"tolerance"} <= keys <= {"tolerance", "options"} or name == REFERENCE:
             raise ParameterError(
                 f'settings names {name!r}, with {value!r}; give {{"tolerance": 1e-4, "options": '
-                '{"CLARABEL": {...}}}'
+                f'{{"CLARABEL": {{...}}}}}}; {REFERENCE!r} is a reserved name'
             )
-        if name == REFERENCE:
-            raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
-        tolerances[name] = check_positive(f"settings.{name}.tolerance", value["tolerance"])
+        tolerances[name] = checks.check_positive(f"settings.{name}.tolerance", value["tolerance"])
         named = {solver.upper(): each for solver, each in value.get("options", {}).items()}
         for solver, method in solvers.items():
             chosen = options[name, solver] = named.get(solver.upper(), {})
-            if method == EXACT or not chosen:
+            if not chosen or solver == EXACT:
                 continue
             try:
-                warm_up(method, **chosen)
-            except cp.error.SolverError:
-                pass  # options such as few iterations may prevent a solution
+                with suppress(cp.error.SolverError):  # few iterations may prevent a solution
+                    warm_up(method, **chosen)
             except Exception as error:
                 raise ParameterError(
                     f"settings.{name}.options.{solver}: the solver refuses {chosen!r} "
@@ -343,19 +321,15 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
     if isinstance(entry, str):
         return Problem(families_of_class(entry), f"class {entry}")
-    if not callable(entry):
-        raise ParameterError(
-            f"problems: {name!r} is a {type(entry).__name__}; give a Market, a function n -> "
-            "Market or the name of a class"
-        )
-    draws = len(signature(entry).parameters) > 1
 
     def market_of(size: int, rng: np.random.Generator) -> Market:
-        market = entry(size, rng) if draws else entry(size)
+        market = entry
+        if callable(entry):
+            market = entry(size, rng) if len(signature(entry).parameters) > 1 else entry(size)
         if not isinstance(market, Market):
             raise ParameterError(
-                f"problems: {name!r} returned a {type(market).__name__} for n = {size}; return a "
-                "Market"
+                f"problems: {name!r} gives a {type(market).__name__} for n = {size}; give a "
+                "Market, a function n -> Market or the name of a class"
             )
         return market
 
@@ -366,14 +340,10 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
 def _foregone(
     cells: Sequence[Mapping[str, Any]],
 ) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
-    """Build the rule that skips a run if all runs of the next smaller size reached the same limit.
-
-    The runs have the same contender and any draw. "Unsupported" counts as a limit.
-    """
-    smaller: dict[str, tuple[int, list[str]]] = {}
-    contenders = pd.DataFrame([cell for cell in cells if cell["setting"] != REFERENCE])
+    """Build the rule that skips a run if all draws of the next smaller size hit the same limit."""
     alike = [name for name in verdicts.RUN if name not in ("size", "seed")]
-    for _, runs in contenders.groupby(alike):
+    smaller = dict[str, tuple[int, list[str]]]()
+    for _, runs in pd.DataFrame(cells).groupby(alike):
         sizes = runs.groupby("size").key.agg(list)
         for below, size in pairwise(sizes.index):
             smaller |= dict.fromkeys(sizes[size], (below, sizes[below]))

@@ -47,17 +47,13 @@ _DRAWN = "draw"
 _FAILED: dict[type[Exception], str] = {
     errors.InfeasibleMarketError: "infeasible",
     errors.UnattainedOptimumError: "not attained",
-    errors.SolverError: "solver failed",
-    errors.NotSupportedError: "not supported",
     errors.ConvexMarketError: "failed",
 }
 
 CAVEATS = (
     "The sellers are given, or drawn from a prior; other sellers lead to other results.",
-    "Objectives with different terms are in different units and cannot be compared. Guarantees, "
-    "weights and payments can.",
-    "Expected payments are the average of truthful payments over reports that follow the prior. A "
-    "particular list of sellers is paid more or less.",
+    "Objectives with different terms are in different units; compare guarantees and payments.",
+    "Expected payments are averages over the prior; a particular list of sellers differs.",
 )
 CAVEAT_OF_LEARNERS = (
     "A choice among these runs by their validation errors is not covered by the guarantees; "
@@ -134,34 +130,27 @@ class Study:
             self.axes[name] = listed = list(values)
             if not listed or not all(isinstance(value, str | int | float) for value in listed):
                 raise errors.ParameterError(f"axes.{name} must be a list of numbers or text")
-            if name in ("market", _DRAWN) or not str(name).isidentifier():
-                raise errors.ParameterError(f"axes: {name!r} cannot name an axis; choose another")
+        kinds = "a Market or a function that returns one"
         for name, market in self.markets.items():
-            if not (isinstance(market, Market) or callable(market)):
-                raise errors.ParameterError(
-                    f"markets: {name!r} must be a Market or a function that returns one, got "
-                    f"{checks.shown(market)}"
-                )
+            checks.check_instance(f"markets: {name!r}", market, (Market, Callable), kinds)
         if (learner is None) != (data is None):
             raise errors.ParameterError("learner and data belong together; give both, or neither")
         if learner is not None:
             if isinstance(learner, type) or not (hasattr(learner, "fit") or callable(learner)):
-                raise errors.ParameterError(
-                    "learner must be a learner such as PrivateLogisticRegression(), or a function "
-                    f"that returns one, got {checks.shown(learner)}"
-                )
+                kinds = "a learner such as PrivateLogisticRegression(), or a function for it"
+                raise errors.ParameterError(f"learner must be {kinds}, got {checks.shown(learner)}")
             kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
             checks.check_instance("data", data, (MarketData, RegressionData), kinds)
-        wanted = {name: _parameters(each) for name, each in self.markets.items()}
-        for name, parameters in (wanted | {"learner": _parameters(learner)}).items():
-            if unknown := parameters - set(self.axes) - {_DRAWN}:
+        idle, known = set(self.axes), {*self.axes, _DRAWN}
+        for name, function in (*self.markets.items(), ("learner", learner)):
+            idle -= _parameters(function)
+            for unknown in _parameters(function) - known:
                 raise errors.ParameterError(
-                    f"{name!r} has the parameter {min(unknown)!r}, which is not an axis; add it to "
-                    "axes"
+                    f"{name!r} has the parameter {unknown!r}, which is not an axis; add it to axes"
                 )
-        if idle := set(self.axes).difference(_parameters(learner), *wanted.values()):
+        for name in [*(axis for axis in ("market", _DRAWN) if axis in self.axes), *idle]:
             raise errors.ParameterError(
-                f"axes names {min(idle)!r}, and no function has such a parameter; leave it out"
+                f"axes names {name!r}, which no function takes from an axis; choose another"
             )
 
     def run(
@@ -211,15 +200,12 @@ class Study:
             With the keys market, the axes, and draw if a function takes draws; and the tables
 
             - ``runs``: status ("solved", or how it failed) and message; objective, lower_bound,
-              gap; error (the objective without payments), spread (Euclidean norm of the weights),
-              noise (1/eta), n_effective, eta, n_sellers, n_bought, epsilon_max; expected_payments
-              (psi'u(eps)); payments, with their error and method; incentives and reason; method,
-              solver, solves, seconds. With a learner also the mean test_error and
-              validation_error, test_error_std and guarantee_max;
-            - ``sellers``: id, group, sensitivity, virtual_cost, weight, epsilon, expected_payment
-              and payment of each seller;
-            - ``audits``: sellers_audited, max_gain, min_surplus, max_rise, incentive_compatible,
-              individually_rational; message of a failed audit;
+              gap; error (the objective without payments), n_effective, eta, n_sellers, n_bought,
+              epsilon_max; expected_payments (psi'u(eps)); payments, with their error and method;
+              incentives and reason; method, solver, solves, seconds. With a learner also the mean
+              test_error and validation_error, test_error_std and guarantee_max;
+            - ``sellers``: the sensitivity, virtual_cost, weight, epsilon and payments of each id;
+            - ``audits``: max_gain, min_surplus, incentive_compatible, individually_rational;
             - ``fits``: with a learner, the errors of each noise_draw.
 
         Raises
@@ -244,9 +230,9 @@ class Study:
             check_solver(name)
         execution = Execution(jobs, time_limit, memory_limit, journal, progress)
         points, calls = self._points(), {}
+        # The key of a journal changes with the definitions of market, learner and rows.
         for point in points:
             market = self.markets[point["market"]]
-            # The key of a journal changes with the definitions of market, learner and rows.
             recorded = () if journal is None else (market, self.learner, self.data)
             defined = [_definition(each, point, self.seed) for each in recorded]
             key = joblib.hash([point, plan, defined, version("convexmarket")])
@@ -271,27 +257,21 @@ class Study:
     def _points(self) -> list[_Point]:
         """Return the runs: for each market, the axes that it depends on, and draws."""
         axes: dict[str, Any] = dict(self.axes)
+        are_texts = {name: any(isinstance(v, str) for v in each) for name, each in axes.items()}
+        missing: _Point = {name: "" if text else np.nan for name, text in are_texts.items()}
         if any(_DRAWN in _parameters(each) for each in self.markets.values()):
-            axes[_DRAWN] = range(self.draws)
+            axes[_DRAWN], missing[_DRAWN] = range(self.draws), 0
         points = []
         for name, market in self.markets.items():
             wanted = _parameters(market) | _parameters(self.learner)
-            values = [each if axis in wanted else [_missing(each)] for axis, each in axes.items()]
-            points += [
-                dict(zip(("market", *axes), (name, *v), strict=True)) for v in product(*values)
-            ]
+            values = [each if axis in wanted else [missing[axis]] for axis, each in axes.items()]
+            names = ("market", *axes)
+            points += [dict(zip(names, (name, *v), strict=True)) for v in product(*values)]
         return points
 
     def __repr__(self) -> str:
         axes = "".join(f", {name} ({len(values)})" for name, values in self.axes.items())
         return f"Study({', '.join(self.markets)}{axes})"
-
-
-def _missing(values: Sequence[Any]) -> Any:
-    """Return the placeholder for an axis, or for draws, on which a run does not depend."""
-    if isinstance(values, range):
-        return 0
-    return "" if any(isinstance(value, str) for value in values) else np.nan
 
 
 def _parameters(function: Any) -> set[str]:
@@ -325,6 +305,19 @@ def _definition(entry: Any, point: _Point, seed: int) -> str:
         return str(error)
 
 
+def market_digest(market: Market) -> str:
+    """Return a digest of a market: its text, its sellers, and its objective at three points.
+
+    The values of the objective detect changes in the code of a term.
+    """
+    rng, costs = np.random.default_rng(0), np.asarray(market.sellers.virtual_costs, dtype=float)
+    finite, etas = np.where(np.isfinite(costs), costs, 0.0), (0.5, 1.0, 7.0)
+    points = rng.dirichlet(np.ones(costs.size), len(etas))
+    pairs = zip(points, etas, strict=True)
+    values = [f"{market.objective.value(*pair, finite):.9e}" for pair in pairs]
+    return str(joblib.hash([repr(market), values, market.sellers.sensitivities, costs]))
+
+
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     """Return the rows of all runs; ids of sellers are text unless all are numbers."""
     if not parts:
@@ -332,22 +325,7 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     table = pd.concat(parts, ignore_index=True)
     if "id" in table and table.id.dtype.kind not in "iu":
         table["id"] = table.id.map(str)
-    return table[[*keys, *(name for name in table if name not in keys)]]
-
-
-def market_digest(market: Market) -> str:
-    """Return a digest of a market: its text, its sellers, and its objective at three points.
-
-    The values of the objective detect changes in the code of a term.
-    """
-    sellers, rng = market.sellers, np.random.default_rng(0)
-    costs = np.asarray(sellers.virtual_costs, dtype=float)
-    finite = np.where(np.isfinite(costs), costs, 0.0)
-    values = [
-        f"{market.objective.value(rng.dirichlet(np.ones(costs.size)), eta, finite):.9e}"
-        for eta in (0.5, 1.0, 7.0)
-    ]
-    return str(joblib.hash([repr(market), values, sellers.sensitivities, costs]))
+    return table[[*keys, *table.columns.difference(list(keys), sort=False)]]
 
 
 def named_entries(argument: str, given: Any) -> dict[str, Any]:
@@ -393,13 +371,22 @@ def _solve(
     except Exception as error:  # a user's function or term may raise anything
         kinds = (words for kind, words in _FAILED.items() if isinstance(error, kind))
         return {"runs": [row | {"status": next(kinds, "error"), "message": _message(error)}]}
-    row |= _bought(market, allocation)
-    amounts, paid = _pay(market, allocation, plan)
+    wanted = ("all",) if market.form.exact is None else ("all", "exact")
+    paid: Row = {"payments_error": np.nan, "payments_method": ""}
+    amounts = np.full(len(sellers), np.nan)
+    if plan["payments"] in wanted and incentives == "by construction":
+        try:
+            estimate = estimate_payments(market, allocation, tol=plan["tol"])
+            amounts, paid["payments_method"] = estimate.amounts, estimate.method
+            paid["payments_error"] = float(estimate.errors.sum())
+        except errors.ConvexMarketError as failure:
+            paid["payments_method"] = f"none: {failure}"
     try:
         expected = np.asarray(sellers.virtual_costs * market.privacy_cost(allocation.epsilon))
     except errors.ConvexMarketError:  # the payment terms have different privacy costs
         expected = np.full(len(sellers), np.nan)
-    row |= {"expected_payments": float(expected.sum())} | paid
+    row |= _bought(market, allocation) | {"expected_payments": float(expected.sum())}
+    row |= {"payments": float(amounts.sum()), **paid}
     table = sellers.to_frame().assign(
         group="" if sellers.groups is None else list(map(str, sellers.groups)),
         weight=allocation.weights,
@@ -408,7 +395,7 @@ def _solve(
         payment=amounts,
     )
     rows: dict[str, Any] = {"runs": [row], "sellers": table.reset_index().to_dict("list")}
-    if _wanted(plan["audits"], market):
+    if plan["audits"] in wanted:
         rows["audits"] = [_audit(market, plan)]
     if learner is not None:
         rows["fits"], trained = _train(learner, data, point, plan, allocation.epsilon)
@@ -421,40 +408,20 @@ def _message(error: Exception) -> str:
     return f"{name}{error}"
 
 
-def _wanted(extent: Extent, market: Market) -> bool:
-    return extent == "all" or (extent == "exact" and market.form.exact is not None)
-
-
 def _bought(market: Market, allocation: Allocation) -> Row:
-    weights, eta, spread = allocation.weights, allocation.eta, np.linalg.norm(allocation.weights)
+    weights, eta = allocation.weights, allocation.eta
     parts = market.objective.parts
     model = tuple(part for part in parts if part.term.reading(weights.size) == "none")
     error = Objective(model).value(weights, eta, market.sellers.virtual_costs) if model else 0.0
     names = ("objective", "lower_bound", "gap", "eta", "method", "seconds")
     return {name: getattr(allocation, name) for name in names} | {
         "error": float(error),
-        "spread": float(spread),
-        "noise": 1.0 / eta,
-        "n_effective": float(spread) ** -2,
+        "n_effective": float(np.linalg.norm(weights)) ** -2,
         "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
         "epsilon_max": float(allocation.epsilon.max()),
         "solver": allocation.solver or "",
         "solves": len(allocation.solves),
     }
-
-
-def _pay(market: Market, allocation: Allocation, plan: Row) -> tuple[Floats, Row]:
-    """Return the payments of A's Eq. (8), NaN if they are not computed."""
-    amounts, error, method = np.full(len(market.sellers), np.nan), np.nan, ""
-    if market.incentives == "by construction" and _wanted(plan["payments"], market):
-        try:
-            estimate = estimate_payments(market, allocation, tol=plan["tol"])
-            amounts, method = estimate.amounts, estimate.method
-            error = float(estimate.errors.sum())
-        except errors.ConvexMarketError as failure:
-            method = f"none: {failure}"
-    total = float(amounts.sum())
-    return amounts, {"payments": total, "payments_error": error, "payments_method": method}
 
 
 def _audit(market: Market, plan: Row) -> Row:
@@ -463,10 +430,10 @@ def _audit(market: Market, plan: Row) -> Row:
         audit = audit_incentives(market, **options)
     except errors.ConvexMarketError as error:
         return {"message": str(error)}
-    names = ("max_gain", "min_surplus", "max_rise")
     return {
         "sellers_audited": len(audit.to_frame()),
-        **{name: getattr(audit, name) for name in names},
+        "max_gain": audit.max_gain,
+        "min_surplus": audit.min_surplus,
         "incentive_compatible": audit.is_incentive_compatible,
         "individually_rational": audit.is_individually_rational,
         "message": "",
@@ -478,6 +445,7 @@ def _train(
 ) -> tuple[list[Row], Row]:
     """Train and test a model under each draw of the noise; NaN if training fails."""
     fits, facts = [], {"guarantee_max": np.nan, "learner_message": ""}
+    parts = [part for part in ("validation", "test") if hasattr(data, f"X_{part}")]
     for draw in range(plan["noise_draws"]):
         fits.append({"noise_draw": draw, "test_error": np.nan})
         try:
@@ -486,14 +454,11 @@ def _train(
                 data.X_train, data.y_train, epsilon=epsilon, random_state=noise
             )
             facts["guarantee_max"] = float(np.max(model.guarantee_.epsilon))
-            for part in ("validation", "test"):
-                if hasattr(data, f"X_{part}"):
-                    labels = getattr(data, f"y_{part}")
-                    predicted = np.asarray(model.predict(getattr(data, f"X_{part}")))
-                    wrong = (
-                        (predicted - labels) ** 2 if is_regressor(model) else predicted != labels
-                    )
-                    fits[-1][f"{part}_error"] = float(np.mean(wrong))
+            for part in parts:
+                labels = getattr(data, f"y_{part}")
+                off = np.asarray(model.predict(getattr(data, f"X_{part}"))) - labels
+                wrong = off**2 if is_regressor(model) else off != 0
+                fits[-1][f"{part}_error"] = float(np.mean(wrong))
         except Exception as error:  # a learner of the user may raise anything
             facts["learner_message"] = _message(error)
     table = pd.DataFrame(fits).drop(columns="noise_draw")

@@ -8,29 +8,36 @@ squares. The arguments come from markets and files, which check them.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import rbf_kernel
 
-from convexmarket.allocation import declare
-from convexmarket.allocation.simplex import embed
+from convexmarket.allocation import allocate, declare
+from convexmarket.allocation.views import spread_out
 from convexmarket.checks import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.joint import ExponentialBlock, JointMarket, best_model
 from convexmarket.joint.alternating import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
+from convexmarket.market import Market
+from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.release.fit import KernelBasis
 from convexmarket.studies.subproblems.markets import (
     Declared,
     Floats,
     Instance,
-    numbers,
     off_simplex,
+    values_of,
 )
 
 #: Norm of the gradient at the exact model, relative to the longest row.
 _TOLERANCE = 1e-13
+#: Largest number of private rows of the model behind a fit; scale of the noise in a prediction.
+_MOST_PRIVATE, _PREDICTION_NOISE = 500, 0.2
 
 
 def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -75,7 +82,7 @@ def logistic(
         else:
             losses = (scale * weights) @ cp.logistic(-signed @ w)
             problem = cp.Problem(cp.Minimize(losses + quadratic + scale * (b @ w)))
-        return Declared(problem, partial(setattr, b, "value"), partial(numbers, w))
+        return Declared(problem, partial(setattr, b, "value"), values_of(w))
 
     return Instance(
         "weighted logistic regression",
@@ -84,6 +91,20 @@ def logistic(
         lambda w, b: perturbed(b).value_and_gradient(w)[0],
         lambda b: minimise(perturbed(b), _TOLERANCE * longest),
     )
+
+
+def draw_logistic(
+    rows: Any, market: Market, regularization: float, rng: np.random.Generator
+) -> Instance:
+    """Draw rows and noise for :func:`logistic` under the guarantees of a market.
+
+    Sellers with weight zero are left out.
+    """
+    bought = allocate(market)
+    X, y = draw_rows(rows.X_train, rows.y_train, bought.weights.size, rng)
+    used, scale = bought.weights > 0, 2.0 * rows.data_norm / bought.eta
+    noise = np.array([scale * gamma_sphere_noise(X.shape[1], rng) for _ in range(2)])
+    return logistic(X[used], y[used], bought.weights[used], regularization, noise)
 
 
 def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> Instance:
@@ -128,7 +149,7 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
         return Declared(
             cp.Problem(cp.Minimize(objective)),
             lambda y: setattr(data, "value", data_of(y, formulation)),
-            partial(numbers, theta),
+            values_of(theta),
         )
 
     return Instance(
@@ -138,20 +159,6 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
         lambda theta, y: float(weights @ (y - X @ theta) ** 2 + regularization * theta @ theta),
         lambda y: solve_ridge(X, y, weights, regularization),
     )
-
-
-def draw_ridge(
-    X: Floats,
-    y: Floats,
-    weights: Floats,
-    regularization: float,
-    label_noise: float,
-    rng: np.random.Generator,
-) -> Instance:
-    """Draw the rows of :func:`ridge`; the second labels have noise of a standard deviation."""
-    rows, labels = draw_rows(X, y, weights.size, rng)
-    changed = labels + label_noise * rng.standard_normal(labels.size)
-    return ridge(rows, np.array([labels, changed]), weights, regularization)
 
 
 def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
@@ -183,7 +190,7 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
             data.value = np.append(turned, rest) if diagonal else p
 
         problem = cp.Problem(cp.Minimize(cp.sum_squares(inside - data)), [bound])
-        return Declared(problem, place, lambda: np.append(numbers(values), numbers(norm)))
+        return Declared(problem, place, values_of(values, norm))
 
     def exact(p: Floats) -> Floats:
         beta = basis.fit(p, max_norm)
@@ -199,6 +206,17 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
         # The optimal objective is zero if f may interpolate all points; that of f = 0 is positive.
         lambda p: float(np.sum(p**2)),
     )
+
+
+def draw_fit(rows: Any, regularization: float, size: int, rng: np.random.Generator) -> Instance:
+    """Draw points and noise for :func:`fit`; the private model is kernel ridge regression."""
+    X, y = rows.X_train[:_MOST_PRIVATE], rows.y_train[:_MOST_PRIVATE]
+    kernel = partial(rbf_kernel, gamma=2.0 / rows.data_norm**2)
+    model = KernelRidge(alpha=regularization * len(X), kernel="precomputed")
+    dual = model.fit(kernel(X), y).dual_coef_
+    points = draw_rows(rows.X_test, np.zeros(len(rows.X_test)), size, rng)[0]
+    noisy = kernel(points, X) @ dual + rng.laplace(scale=_PREDICTION_NOISE, size=(2, size))
+    return fit(kernel(points), noisy, float(np.sqrt(dual @ kernel(X) @ dual)))
 
 
 def z_block(joint: JointMarket) -> Instance:
@@ -225,29 +243,22 @@ def z_block(joint: JointMarket) -> Instance:
 
     first = best_model(joint, start.weights, eta)
     models = [first, best_model(joint, optimum(first), eta)]
-    losses = [joint.losses(model) for model in models]
+    best, losses = [optimum(model) for model in models], [joint.losses(model) for model in models]
 
     def declared(formulation: str) -> Declared:
         if formulation == "exponential":
-            best = [optimum(model) for model in models]
             block = ExponentialBlock(joint, losses[0], eta, best[0])
-            problem: cp.Problem = block
-            weights: cp.Expression = cp.exp(block.variables()[0])
-
-            def place(k: int) -> None:
-                block.place(losses[k], best[k])
-
-        else:
-            market = declare(joint.market, eta)
-            weights = market.variables()[0]
-            charged = cp.Parameter(weights.size, name="losses", nonneg=True)
-            charge = cp.Minimize(charged @ weights / able.size)
-            problem = cp.Problem(market.objective + charge, market.constraints)
-
-            def place(k: int) -> None:
-                charged.value = losses[k][able]
-
-        return Declared(problem, place, lambda: embed(numbers(weights) / able.size, able))
+            weights = spread_out(cp.exp(block.variables()[0]), able) / able.size
+            return Declared(block, lambda k: block.place(losses[k], best[k]), values_of(weights))
+        market = declare(joint.market, eta)
+        scaled = market.variables()[0]
+        charged = cp.Parameter(scaled.size, name="losses", nonneg=True)
+        charge = cp.Minimize(charged @ scaled / able.size)
+        return Declared(
+            cp.Problem(market.objective + charge, market.constraints),
+            lambda k: setattr(charged, "value", losses[k][able]),
+            values_of(spread_out(scaled, able) / able.size),
+        )
 
     return Instance(
         "z-block",
