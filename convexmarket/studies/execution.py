@@ -19,9 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from operator import methodcaller
+from multiprocessing import Pipe, get_context
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -47,8 +45,7 @@ _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL",
 _KILLED = {"ended": "crashed", "status": "its process was ended, probably for its memory"}
 #: Seconds after which an idle worker ends, and between two measurements of a child's memory.
 _IDLE, _INTERVAL = 60, 0.02
-_MEGABYTE = 1e6
-_PR_SET_PDEATHSIG = 1
+_MEGABYTE, _PR_SET_PDEATHSIG = 1e6, 1
 #: First bytes of every line of a journal.
 _BEGINNING = b'{"key": '
 
@@ -73,10 +70,7 @@ class Execution:
         if self.journal is not None:
             check_instance("journal", self.journal, (str, PathLike), "the path of a file")
         if self._limits and not hasattr(os, "fork"):
-            raise NotSupportedError(
-                "limits of time and memory need fork; run on Linux or macOS, or leave out "
-                "time_limit and memory_limit"
-            )
+            raise NotSupportedError(f"{' and '.join(limits)} need Linux or macOS; leave them out")
 
     @property
     def _limits(self) -> tuple[float, ...]:
@@ -167,39 +161,19 @@ def _finished(function: Function, *arguments: Any) -> Reply:
 
 
 def _in_child(seconds: float, megabytes: float, function: Function, *arguments: Any) -> Reply:
-    """Perform a call in a child process, with limits."""
+    """Perform a call in a child process; kill it at a limit or when the study has ended."""
     receiver, sender = Pipe(duplex=False)
-    with receiver:
-        child = os.fork()
-        if child == 0:
-            _child(sender, function, *arguments)
-        sender.close()
-        return _watch(child, receiver, seconds, megabytes)
-
-
-def _child(sender: Connection, function: Function, *arguments: Any) -> None:
-    """Perform the call silently, send its result, and exit without the parent's clean-up."""
-    try:
-        os.setpgid(0, 0)
-        if sys.platform == "linux":  # the child is killed when the worker ends
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        for output in (1, 2):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), output)
-        sender.send({"ended": "finished", "result": function(*arguments, ready=sender.send)})
-    except MemoryError:
-        sender.send({"ended": "memory limit"})
-    except BaseException:
-        sender.send({"ended": "error", "log": traceback.format_exc()})
-    finally:
-        os._exit(0)
-
-
-def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -> Reply:
-    """Wait for a child process to end; kill it at a limit or when the study has ended."""
-    reply: Reply = {"ended": "crashed", "status": "", "log": ""}
+    child: Any = get_context("fork").Process(target=_child, args=(sender, function, arguments))
+    child.start()
+    sender.close()
+    reply: Reply = {"ended": "crashed", "status": "", "log": "", "peak_memory_mb": 0.0}
     study, deadline = os.getppid(), time.monotonic() + seconds
-    with suppress(EOFError, OSError):  # the child has crashed
+    with receiver, suppress(EOFError, OSError):  # the child has crashed
         while reply["ended"] == "crashed" and os.getppid() == study:
+            used = 0.0
+            with suppress(psutil.Error):
+                used = psutil.Process(child.pid).memory_info().rss / _MEGABYTE
+            reply["peak_memory_mb"] = max(reply["peak_memory_mb"], used)
             # A process started by the child may still hold the channel open.
             if receiver.poll(_INTERVAL):
                 message = receiver.recv()
@@ -207,28 +181,39 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
                     reply |= message
                     break
                 deadline = time.monotonic() + message * seconds
-            used = 0.0
-            with suppress(psutil.Error):
-                used = psutil.Process(child).memory_info().rss / _MEGABYTE
             if time.monotonic() > deadline or used > megabytes:
                 reply["ended"] = "memory limit" if used > megabytes else "time limit"
     with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # also processes that the call started
+        os.killpg(child.pid, signal.SIGKILL)  # also processes that the call started
     if os.getppid() != study:
         os._exit(1)
-    _, status, usage = os.wait4(child, 0)
+    child.join()
     if reply["ended"] == "crashed":
-        code = os.waitstatus_to_exitcode(status)
+        code = child.exitcode
         reply["status"] = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    unit = 1 if sys.platform == "darwin" else 1024
-    return reply | {"peak_memory_mb": usage.ru_maxrss * unit / _MEGABYTE}
+    return reply
+
+
+def _child(sender: Any, function: Function, arguments: tuple[Any, ...]) -> None:
+    """Perform the call silently, and send its result."""
+    os.setpgid(0, 0)
+    if sys.platform == "linux":  # the child is killed when the worker ends
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for output in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    try:
+        sender.send({"ended": "finished", "result": function(*arguments, ready=sender.send)})
+    except MemoryError:
+        sender.send({"ended": "memory limit"})
+    except BaseException:
+        sender.send({"ended": "error", "log": traceback.format_exc()})
 
 
 class Journal:
     """An append-only file with one JSON object per line; without a path, no file is written.
 
     An incomplete last line is removed when the journal is opened again; ``records`` holds the
-    others. Two studies cannot write the same journal, except on Windows, which has no such lock.
+    others. Two studies cannot write the same journal, except on Windows.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
@@ -249,9 +234,7 @@ class Journal:
     def _open(self, path: Any) -> None:
         """Lock the file and read its records."""
         if not lock(self._file):
-            raise ParameterError(
-                f"journal: another study is writing {path}; wait for it, or name another file"
-            )
+            raise ParameterError(f"journal: another study is writing {path}; name another file")
         self._file.seek(0)
         *whole, rest = self._file.read().split(b"\n")
         valid = rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)
@@ -266,7 +249,7 @@ class Journal:
     def append(self, record: dict[str, Any]) -> None:
         """Add a record, and sync it to disk."""
         if self._file is not None:
-            line = json.dumps(record, default=methodcaller("tolist"))
+            line = json.dumps(record, default=lambda value: value.tolist())
             self._file.write((line + "\n").encode())
             self._file.flush()
             os.fsync(self._file.fileno())

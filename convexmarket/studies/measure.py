@@ -22,10 +22,8 @@ from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Inst
 from convexmarket.studies.subproblems.problem_classes import CLASSES, Make
 
 Row = dict[str, Any]
-#: Name of the methods without a conic solver, and of their formulation.
-EXACT = "exact"
-#: Name of the reference run.
-REFERENCE = "reference"
+#: Names of the methods without a conic solver and of the reference run, and of their formulations.
+EXACT, REFERENCE = "exact", "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
 #: Prefix of the measurements of the second solve, with a changed parameter.
 AGAIN = "again_"
@@ -34,8 +32,7 @@ AGAIN = "again_"
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
 #: Unattainable tolerances, so that the solver of a reference stops at its best accuracy.
 _TIGHT = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500}
-#: Factor of the time limit for a reference.
-_PATIENCE = 3.0
+_PATIENCE = 3.0  # factor of the time limit for a reference
 
 
 def measure_run(
@@ -74,9 +71,8 @@ def warm_up(solver: Any, **options: Any) -> None:
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
     """Solve an instance for each value of its parameters; return status and measurements.
 
-    Measurements are seconds, counts and residuals. Keys of the second solve have the prefix
-    :data:`AGAIN`; ``declaration_s`` is part of the first total, and ``again_cold_s`` is the solver
-    time of the second solve without a warm start.
+    Keys of the second solve have the prefix :data:`AGAIN`; ``declaration_s`` is part of the first
+    total, and ``again_cold_s`` is the solver time of the second solve without a warm start.
     """
     start = time.perf_counter()
     solve = partial(_answered, instance, formulation, solver, options)
@@ -123,8 +119,6 @@ def _solved(
     row["total_s"] = marks[-1] - marks[0]
     if row["status"] not in _WITH_POINT:
         return row
-    count = getattr(problem.solver_stats, "num_iters", None)
-    row["iterations"] = float(count) if isinstance(count, int | float | np.integer) else np.nan
     row |= zip(RESIDUALS, kkt_residuals(problem, instance.scale(value)), strict=True)
     try:
         judged = _judged(instance, declared.answer(), value)
@@ -154,8 +148,7 @@ def _answered(
             bought = instance.search(formulation, solver, options)
             answer = np.append(bought.weights, bought.eta)
             row |= {"status": cp.OPTIMAL if bought.gap <= GAP else cp.OPTIMAL_INACCURATE}
-            row |= {"gap": bought.gap, "iterations": float(len(bought.solves))}
-            row["solver_s"] = sum(record.seconds for record in bought.solves)
+            row |= {"gap": bought.gap, "solver_s": sum(each.seconds for each in bought.solves)}
     except Exception as error:  # a solver may raise anything
         unable = isinstance(error, NotSupportedError) or "cannot solve this problem" in str(error)
         return _failed(error, unable=unable)
@@ -177,10 +170,9 @@ def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
 
 
 def measure_reference(instance: Instance) -> Row:
-    """Measure the reference run of an instance.
+    """Measure the exact method or else the solve of any formulation with the smallest residuals.
 
-    It is the exact method or, if none is known, the solve of any formulation with the smallest
-    residuals. ``certainty`` is "exact" or describes the residuals; ``doubt`` is their maximum.
+    ``certainty`` is "exact" or describes the residuals; ``doubt`` is their maximum.
     """
     row = measure(instance, EXACT, EXACT, {})
     if row["status"] == EXACT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TextIO, TypeAlias
 
 from convexmarket.checks import check_instance
@@ -37,18 +38,13 @@ class ProgressLines:
             return
         text = f"{stage}: {done:,} of {total:,}"
         if ended:
-            text += f", {_duration(elapsed)}"
+            text += f", {timedelta(seconds=round(elapsed))}"
         elif new >= _FEWEST:
-            text += f", about {_duration(elapsed / new * (total - done))} left"
+            left = timedelta(seconds=round(elapsed / new * (total - done)))
+            text += f", about {left} left"
         begin, end = ("\r\x1b[K", "\n" if ended else "") if terminal else ("", "\n")
         print(begin + text, end=end, file=self._stream, flush=True)
         self._last = 0.0 if ended else now
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def reporter(progress: bool | Progress) -> Progress:

@@ -1,7 +1,7 @@
 r"""Residuals of the optimality conditions at a returned point, independent of the solver's status.
 
 For multipliers nu of equations ``h(x) = 0`` and lambda of inequalities ``g(x) <= 0``, clipped at
-zero, :func:`kkt_residuals` measures ``|h|`` and ``g_+`` relative to the sides of the constraint;
+zero, these are ``|h|`` and ``g_+`` relative to the sides of the constraint;
 :math:`r = \nabla f + J_h^\top\nu + J_g^\top\lambda_+` relative to the largest gradient among the
 terms of f, or to ``|f|/||x||`` if that is larger (a single term has no gradient at its
 minimum); and the gap ``sum |nu*h| + sum |lambda_+*g|`` relative to ``|f|``. None changes with the
@@ -39,8 +39,8 @@ class Residuals(NamedTuple):
 def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     """Return the residuals at the current values of variables and multipliers.
 
-    The problem is convex, has equations, inequalities and variables with signs or bounds, and is
-    differentiable at the point. ``least`` replaces the size of a smaller objective.
+    The convex problem is differentiable at the point. ``least`` replaces the size of a smaller
+    objective.
     """
     variables, objective = problem.variables(), problem.objective.expr
     others: list[Any] = [
@@ -49,8 +49,8 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     others += [item for item in problem.constraints if not isinstance(item, Equality | Inequality)]
     if others:
         raise NotSupportedError(
-            "residuals are known for equations, inequalities, and variables with signs or bounds, "
-            f"not for the {type(others[0]).__name__} {others[0]}; write it as one of them"
+            f"{others[0]}: residuals need equations, inequalities, and variables with signs or "
+            "bounds; write it as one of them"
         )
     if any(x.value is None or not np.isfinite(x.value).all() for x in variables):
         return Residuals(np.inf, np.inf, np.inf, np.inf)

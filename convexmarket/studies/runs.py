@@ -88,9 +88,7 @@ class Runs(Shown):
 
         Parameters
         ----------
-        folder : path
-            Created if needed.
-        force : bool, default False
+        folder, force : path, bool, default False
             Whether existing files may be replaced; otherwise a ParameterError is raised.
         """
         place, contents = Path(folder), dict[Path, Content]()
@@ -107,13 +105,7 @@ class Runs(Shown):
 
     @classmethod
     def read(cls, folder: str | PathLike[str]) -> Self:
-        """Read the files of :meth:`write`; numbers are equal to the last bit.
-
-        Raises
-        ------
-        DataError
-            If a file is missing, damaged or was changed.
-        """
+        """Read the files of :meth:`write` to the last bit; raise a DataError if one is damaged."""
         place = Path(folder)
         written = read_content(place / RESULTS, FORMAT)
         try:
@@ -124,10 +116,8 @@ class Runs(Shown):
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(
-                f"{place / RESULTS} is damaged ({type(error).__name__}); give a folder of "
-                "Runs.write"
-            ) from None
+            name = type(error).__name__
+            raise DataError(f"{place / RESULTS} is damaged ({name}); repeat Runs.write") from None
 
     def __str__(self) -> str:
         return "\n".join(self.statements())

@@ -40,7 +40,7 @@ def _race(runs: pd.DataFrame) -> str:
 
     The ratio is the geometric mean of the ratio of their times on the same instances.
     """
-    times = verdicts.wide(runs, verdicts.seconds(runs))
+    times = verdicts.wide(runs)
     solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
     order = verdicts.shifted_geometric_mean(solved).sort_values()
     if order.empty:
@@ -57,19 +57,14 @@ def _race(runs: pd.DataFrame) -> str:
 
 def _exceptions(runs: Any) -> list[str]:
     """Return sentences on wrong answers, unsupported problems and absent solvers."""
-    table, absent = runs.tables["runs"], runs.facts["absent"]
-    texts, refused = [], dict[str, list[str]]()
-    for solver, rows in table.groupby("solver", sort=False):
-        if len(wrong := rows[rows.outcome == "wrong"]):
-            texts.append(
-                f"{solver}: a status that our residuals refute in {len(wrong)} of "
-                f"{len(verdicts.counted(rows))} runs ({', '.join(wrong.formulation.unique())})."
-            )
-        unable = rows[rows.outcome == "unsupported"].groupby("problem_class", sort=False)
-        kinds = (f"{kind} ({', '.join(each.formulation.unique())})" for kind, each in unable)
-        if pairs := ", ".join(kinds):
-            refused.setdefault(pairs, []).append(str(solver))
-    texts += [f"{', '.join(names)} cannot take {pairs}." for pairs, names in refused.items()]
+    texts, absent = list[str](), runs.facts["absent"]
+    faults = {"wrong": "has a status that our residuals refute for", "unsupported": "cannot take"}
+    table = runs.tables["runs"]
+    for outcome, verb in faults.items():
+        for solver, of_solver in table[table.outcome == outcome].groupby("solver", sort=False):
+            kinds = of_solver.groupby("problem_class", sort=False).formulation.unique()
+            pairs = ", ".join(f"{kind} ({', '.join(forms)})" for kind, forms in kinds.items())
+            texts.append(f"{solver} {verb} {pairs}.")
     return texts + ([f"Not installed: {', '.join(absent)}."] if absent else [])
 
 

@@ -30,12 +30,8 @@ from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import market_digest, named_entries
-from convexmarket.studies.subproblems.problem_classes import (
-    CLASSES,
-    Family,
-    families_of_class,
-    families_of_market,
-)
+from convexmarket.studies.subproblems import problem_classes
+from convexmarket.studies.subproblems.problem_classes import CLASSES, Family
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
 KEYS = {
@@ -52,10 +48,8 @@ _LIMITS = {"time limit", "memory limit", "unsupported"}
 
 CAVEATS = (
     "Times are of this machine, these versions and one thread, and include CVXPY's time.",
-    "Whether a run counts as solved depends on residuals computed from the returned point, and on "
-    "the tolerances chosen for this study.",
-    "The changed parameter is one change of moderate size; warm starts gain more from smaller "
-    "ones.",
+    "Whether a run counts as solved depends on the residuals of the point and on the tolerances.",
+    "The changed parameter is one change of moderate size; smaller ones favour warm starts.",
     "Instances come from the problems named above; other problems may differ.",
     "A class that has none of the chosen formulations uses its first formulation.",
 )
@@ -86,9 +80,8 @@ def compare_solvers(
 ) -> Runs:
     """Compare solvers and formulations on the subproblems of markets.
 
-    Each run is a separate process with limits on time and memory. It declares, compiles and solves
-    the problem, changes a parameter and solves again with a warm start. Residuals are computed from
-    the returned points; the solver's status is not trusted.
+    Each run is a process with limits. It declares, compiles and solves the problem, changes a
+    parameter and solves again with a warm start. Outcomes follow from residuals of the points.
 
     Parameters
     ----------
@@ -100,7 +93,7 @@ def compare_solvers(
         ``sizes``.
     solvers : sequence of str or CVXPY solvers
         CVXPY's names; "exact", the methods of this package without a conic solver; or objects with
-        CVXPY's solver interface. Solvers that are not installed are listed in ``facts["absent"]``.
+        CVXPY's solver interface. ``facts["absent"]`` lists solvers that are not installed.
     formulations : sequence of str
         Such as "primal", "dual", "projection"; all by default. A class that has none of these uses
         its first formulation.
@@ -132,14 +125,12 @@ def compare_solvers(
 
         - ``runs``: one row per run. Its keys are problem, problem_class, instance, size, seed,
           setting, formulation and solver. outcome is "solved", "wrong", "inaccurate", "failed",
-          "time limit", "memory limit", "crashed" or "unsupported"; status and message are the
-          solver's. Seconds: declaration_s, compilation_s, solver_s, recovery_s, total_s.
-          primal_residual, violation, dual_residual, gap, excess (relative error of the objective)
-          and accuracy (the largest of these). The same with the prefix ``again_`` for the second
-          solve;
+          "time limit", "memory limit", "crashed" or "unsupported". Seconds: declaration_s,
+          compilation_s, solver_s, recovery_s, total_s. primal_residual, violation, dual_residual,
+          gap, excess (of the objective) and accuracy (the largest). The same with the prefix
+          ``again_`` for the second solve;
         - ``references``: the best known objective of each instance, and its certainty;
-        - ``means``: for each size, counts of outcomes, and shifted geometric means of the times; a
-          failure counts as the time limit;
+        - ``means``: counts of outcomes, and shifted geometric means with failures as time limits;
         - ``profiles``: performance profiles of the times.
 
     Raises
@@ -171,7 +162,12 @@ def compare_solvers(
     named = {name: _problem(name, entry, sizes) for name, entry in entries.items()}
     common = [seed, time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
     cells, calls = list[dict[str, Any]](), dict[str, tuple[Any, ...]]()
-    for name, family in ((name, each) for name, (some, _) in named.items() for each in some):
+    for name, digest, family in (
+        (name, digest, family)
+        for name, (families, digest) in named.items()
+        for family in families
+        if not classes or family.problem_class in classes
+    ):
         known = CLASSES[family.problem_class]
         forms = [each for each in formulations or known if each in known] or [known[0]]
         contenders = [(REFERENCE, REFERENCE, REFERENCE)] + [
@@ -182,22 +178,17 @@ def compare_solvers(
         able = [size for size in sizes or () if size <= family.largest]
         places = product(able, range(draws)) if family.own_size is None else [(family.own_size, 0)]
         for place, contender in product(places, contenders):
-            if classes and family.problem_class not in classes:
-                continue
             labels = name, family.problem_class, family.name, *place, *contender
             cell: dict[str, Any] = dict(zip(verdicts.RUN, labels, strict=True))
             method = chosen.get(cell["solver"], REFERENCE)
             given = options.get((cell["setting"], cell["solver"]), {})
             cell |= {"options": json.dumps(given), "time_limit_s": time_limit}
-            digest, size = named[name].digest, cell["size"]
             key = cell["key"] = joblib.hash([cell, digest, _identity(method), common])
             cells.append(cell)
-            calls[key] = family.make, size, (seed, cell["seed"]), cell["formulation"], method, given
+            calls[key] = family.make, place[0], (seed, place[1]), contender[1], method, given
     if not cells:
-        raise ParameterError(
-            f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
-            "other problems or classes"
-        )
+        kinds = ", ".join(classes) or "known"
+        raise ParameterError(f"problems: none has a subproblem of the classes {kinds}; name others")
     # References first, then by increasing size, in random order within a size, so that a drift of
     # the machine affects all contenders equally.
     cells = [cells[place] for place in np.random.default_rng(seed).permutation(len(cells))]
@@ -221,10 +212,11 @@ def compare_solvers(
 
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Compute means and profiles of runs; empty if no solver supports any problem."""
-    if verdicts.counted(runs).empty:
-        return {}
-    return {"means": verdicts.means(runs), "profiles": verdicts.profiles(runs)}
+    """Compute means and profiles of the runs that count."""
+    able = verdicts.counted(runs)
+    races = able[able.solver != EXACT]
+    tables = {} if able.empty else {"means": verdicts.means(able)}
+    return tables if races.empty else tables | {"profiles": verdicts.profiles(races)}
 
 
 def _cpu() -> str:
@@ -242,10 +234,9 @@ def _identity(solver: Any) -> str:
 
 def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
     checks.check_list(argument, names, "names")
-    if unknown := [name for name in names if not isinstance(name, str) or name not in known]:
-        raise ParameterError(
-            f"{argument} names {unknown[0]!r}; known are {', '.join(sorted(known))}"
-        )
+    for name in names:
+        if name not in list(known):
+            raise ParameterError(f"{argument} names {name!r}; known are {', '.join(sorted(known))}")
 
 
 def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
@@ -259,19 +250,15 @@ def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
             chosen |= {spelled: spelled} if spelled else {}
             absent += [] if spelled else [solver]
         elif not name:
-            raise ParameterError(
-                f"solvers names {checks.shown(solver)}; give names such as 'CLARABEL', or "
-                "solvers with CVXPY's interface"
-            )
+            kinds = "give names such as 'CLARABEL', or solvers with CVXPY's interface"
+            raise ParameterError(f"solvers names {checks.shown(solver)}; {kinds}")
         elif spelled or name.lower() == REFERENCE:
             raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
         else:
             chosen[name] = solver
     if not chosen:
-        raise NotSupportedError(
-            f"none of the solvers {', '.join(absent) or '(none given)'} is installed; CVXPY finds "
-            f"{', '.join(sorted(known))}"
-        )
+        found = f"is installed; CVXPY finds {', '.join(sorted(known))}"
+        raise NotSupportedError(f"none of the solvers {', '.join(absent)} {found}")
     return chosen, absent
 
 
@@ -312,15 +299,12 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         return entry
     if isinstance(entry, Market):
         if sizes is not None:
-            raise ParameterError(
-                f"problems: {name!r} is a Market of a fixed size; with sizes, give a function n -> "
-                "Market or the name of a class, or leave out sizes"
-            )
-        return Problem(families_of_market(entry), market_digest(entry))
+            raise ParameterError(f"problems: {name!r} is a Market of a fixed size; leave out sizes")
+        return Problem(problem_classes.families_of_market(entry), market_digest(entry))
     if not sizes:
         raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
     if isinstance(entry, str):
-        return Problem(families_of_class(entry), f"class {entry}")
+        return Problem(problem_classes.families_of_class(entry), f"class {entry}")
 
     def market_of(size: int, rng: np.random.Generator) -> Market:
         market = entry
@@ -334,7 +318,8 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         return market
 
     example = market_of(min(sizes), np.random.default_rng(0))
-    return Problem(families_of_market(example, market_of), market_digest(example))
+    families = problem_classes.families_of_market(example, market_of)
+    return Problem(families, market_digest(example))
 
 
 def _foregone(

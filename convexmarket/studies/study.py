@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_regressor
 
 from convexmarket import checks, errors
-from convexmarket.allocation import Allocation, allocate
+from convexmarket.allocation import allocate
 from convexmarket.allocation.solver_calls import check_solver
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.incentives.audit import audit_incentives
@@ -41,8 +41,7 @@ Extent = Literal["exact", "all", "none"]
 ZERO_WEIGHT = 1e-6
 #: Branches of the seed for the markets and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
-#: The parameter of a function that receives random numbers.
-_DRAWN = "draw"
+_DRAWN = "draw"  # the parameter of a function that receives random numbers
 
 _FAILED: dict[type[Exception], str] = {
     errors.InfeasibleMarketError: "infeasible",
@@ -50,15 +49,15 @@ _FAILED: dict[type[Exception], str] = {
     errors.ConvexMarketError: "failed",
 }
 
+#: Columns with the results of an audit.
+_AUDITED = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
+
 CAVEATS = (
     "The sellers are given, or drawn from a prior; other sellers lead to other results.",
     "Objectives with different terms are in different units; compare guarantees and payments.",
     "Expected payments are averages over the prior; a particular list of sellers differs.",
 )
-CAVEAT_OF_LEARNERS = (
-    "A choice among these runs by their validation errors is not covered by the guarantees; "
-    "outside an experiment, choose on public data."
-)
+_CAVEAT_OF_LEARNERS = "No guarantee covers a choice among these runs by their validation errors."
 
 
 class Study:
@@ -145,13 +144,10 @@ class Study:
         for name, function in (*self.markets.items(), ("learner", learner)):
             idle -= _parameters(function)
             for unknown in _parameters(function) - known:
-                raise errors.ParameterError(
-                    f"{name!r} has the parameter {unknown!r}, which is not an axis; add it to axes"
-                )
-        for name in [*(axis for axis in ("market", _DRAWN) if axis in self.axes), *idle]:
-            raise errors.ParameterError(
-                f"axes names {name!r}, which no function takes from an axis; choose another"
-            )
+                unmet = f"the parameter {unknown!r}, which is not an axis"
+                raise errors.ParameterError(f"{name!r} has {unmet}; add it to axes")
+        for name in [*sorted({"market", _DRAWN} & set(self.axes)), *idle]:
+            raise errors.ParameterError(f"axes names {name!r}, which no function takes; rename it")
 
     def run(
         self,
@@ -176,14 +172,12 @@ class Study:
         Parameters
         ----------
         payments, audits : {"exact", "all", "none"}
-            Whether truthful payments and audits are computed for markets with a closed form, for
-            all markets (each seller then takes several solves), or not at all.
+            Markets that are paid and audited: those with a closed form, all, or none.
         tol : float
             Relative error of payments without a closed form.
         audit_sellers, misreports : int
             Number of audited sellers in each market, and of misreports of each seller.
-        solver : str or sequence of str, optional
-        gap : float
+        solver, gap : str or sequence of str, float
             As in :func:`allocate`.
         jobs : int
             Number of parallel runs; -1 for one per core. Results do not depend on it.
@@ -230,18 +224,16 @@ class Study:
             check_solver(name)
         execution = Execution(jobs, time_limit, memory_limit, journal, progress)
         points, calls = self._points(), {}
-        # The key of a journal changes with the definitions of market, learner and rows.
+        common = [plan, joblib.hash(self.data), version("convexmarket")]
         for point in points:
             market = self.markets[point["market"]]
-            recorded = () if journal is None else (market, self.learner, self.data)
-            defined = [_definition(each, point, self.seed) for each in recorded]
-            key = joblib.hash([point, plan, defined, version("convexmarket")])
+            recorded = () if journal is None else (market, self.learner)
+            key = joblib.hash([point, common, [_definition(e, point, self.seed) for e in recorded]])
             calls[key] = market, point, plan, self.learner, self.data
         replies = execution.run(_solve, calls, "markets")
         shared = tuple(points[0])
         keys = {"runs": shared, "sellers": (*shared, "id"), "audits": shared}
-        if self.learner is not None:
-            keys["fits"] = (*shared, "noise_draw")
+        keys |= {} if self.learner is None else {"fits": (*shared, "noise_draw")}
         tables: dict[str, list[pd.DataFrame]] = {name: [] for name in keys}
         for point, reply in zip(points, replies.values(), strict=True):
             status = "failed" if reply["ended"] == "error" else reply["ended"]
@@ -250,28 +242,32 @@ class Study:
                 tables[name].append(pd.DataFrame(rows).assign(**point))
         plain = {name: m.formula for name, m in self.markets.items() if isinstance(m, Market)}
         facts = {"axes": self.axes, "draws": self.draws, "seed": self.seed, "formulas": plain}
-        facts["caveats"] = CAVEATS if self.learner is None else (*CAVEATS, CAVEAT_OF_LEARNERS)
+        facts["caveats"] = [*CAVEATS, *([] if self.learner is None else [_CAVEAT_OF_LEARNERS])]
         joined = {name: _joined(parts, keys[name]) for name, parts in tables.items()}
         return Runs(kind="study", keys=keys, tables=joined, facts=facts)
 
     def _points(self) -> list[_Point]:
         """Return the runs: for each market, the axes that it depends on, and draws."""
-        axes: dict[str, Any] = dict(self.axes)
-        are_texts = {name: any(isinstance(v, str) for v in each) for name, each in axes.items()}
-        missing: _Point = {name: "" if text else np.nan for name, text in are_texts.items()}
+        points, axes = list[_Point](), dict[str, Any](self.axes)
         if any(_DRAWN in _parameters(each) for each in self.markets.values()):
-            axes[_DRAWN], missing[_DRAWN] = range(self.draws), 0
-        points = []
+            axes[_DRAWN] = range(self.draws)
         for name, market in self.markets.items():
             wanted = _parameters(market) | _parameters(self.learner)
-            values = [each if axis in wanted else [missing[axis]] for axis, each in axes.items()]
-            names = ("market", *axes)
-            points += [dict(zip(names, (name, *v), strict=True)) for v in product(*values)]
+            values = [each if axis in wanted else _missing(each) for axis, each in axes.items()]
+            named = (zip(axes, each, strict=True) for each in product(*values))
+            points += [{"market": name, **dict(each)} for each in named]
         return points
 
     def __repr__(self) -> str:
         axes = "".join(f", {name} ({len(values)})" for name, values in self.axes.items())
         return f"Study({', '.join(self.markets)}{axes})"
+
+
+def _missing(values: Sequence[Any]) -> list[Any]:
+    """Return the placeholder for an axis, or for draws, on which a run does not depend."""
+    if isinstance(values, range):
+        return [0]
+    return [""] if any(isinstance(value, str) for value in values) else [np.nan]
 
 
 def _parameters(function: Any) -> set[str]:
@@ -295,21 +291,16 @@ def _made(entry: Any, point: _Point, seed: int) -> Any:
 
 
 def _definition(entry: Any, point: _Point, seed: int) -> str:
-    """Return a text that changes with a market, a learner or the rows of its data."""
+    """Return a text for the key of a journal that changes with a market or learner."""
     try:
         made = _made(entry, point, seed)
-        if isinstance(made, MarketData | RegressionData):
-            return str(joblib.hash([made.X_train, made.y_train]))
         return market_digest(made) if isinstance(made, Market) else repr(made)
     except Exception as error:  # the run records the same error
         return str(error)
 
 
 def market_digest(market: Market) -> str:
-    """Return a digest of a market: its text, its sellers, and its objective at three points.
-
-    The values of the objective detect changes in the code of a term.
-    """
+    """Return a digest of a market: text, sellers, and the values of terms at three points."""
     rng, costs = np.random.default_rng(0), np.asarray(market.sellers.virtual_costs, dtype=float)
     finite, etas = np.where(np.isfinite(costs), costs, 0.0), (0.5, 1.0, 7.0)
     points = rng.dirichlet(np.ones(costs.size), len(etas))
@@ -334,18 +325,16 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
         names, entries = list(given), list(given.values())
     else:
         single = isinstance(given, Market | str) or not checks.is_iterable(given)
-        entries, names = [given] if single else list(given), []
-        for place, entry in enumerate(entries, 1):
-            name = entry if isinstance(entry, str) else getattr(entry, "__name__", "<lambda>")
-            names.append(f"market {place}" if name == "<lambda>" else name)
+        entries = [given] if single else list(given)
+        names = [x if isinstance(x, str) else getattr(x, "__name__", "<lambda>") for x in entries]
+        names = [f"market {k}" if x == "<lambda>" else x for k, x in enumerate(names, 1)]
     if not names or not all(isinstance(name, str) and name for name in names):
         raise errors.ParameterError(
             f"{argument} must be a mapping from names to markets, or a list"
         )
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise errors.ParameterError(
-            f"{argument}: two entries are named {repeated[0]!r}; give a mapping of different names"
-        )
+    for name in names:
+        if names.count(name) > 1:
+            raise errors.ParameterError(f"{argument}: two entries are named {name!r}; rename one")
     return dict(zip(names, entries, strict=True))
 
 
@@ -361,9 +350,8 @@ def _solve(
     try:
         market = _made(entry, point, plan["seed"])
         if not isinstance(market, Market):
-            raise errors.ParameterError(
-                f"markets: {point['market']!r} returned a {type(market).__name__}; return a Market"
-            )
+            kind = f"{point['market']!r} returned a {type(market).__name__}"
+            raise errors.ParameterError(f"markets: {kind}; return a Market")
         sellers, incentives = market.sellers, market.incentives
         row |= {"status": "solved", "message": "", "n_sellers": len(sellers)}
         row |= {"incentives": str(incentives), "reason": incentives.reason}
@@ -372,24 +360,37 @@ def _solve(
         kinds = (words for kind, words in _FAILED.items() if isinstance(error, kind))
         return {"runs": [row | {"status": next(kinds, "error"), "message": _message(error)}]}
     wanted = ("all",) if market.form.exact is None else ("all", "exact")
-    paid: Row = {"payments_error": np.nan, "payments_method": ""}
+    row |= {"payments_error": np.nan, "payments_method": ""}
     amounts = np.full(len(sellers), np.nan)
     if plan["payments"] in wanted and incentives == "by construction":
         try:
             estimate = estimate_payments(market, allocation, tol=plan["tol"])
-            amounts, paid["payments_method"] = estimate.amounts, estimate.method
-            paid["payments_error"] = float(estimate.errors.sum())
+            amounts, row["payments_method"] = estimate.amounts, estimate.method
+            row["payments_error"] = float(estimate.errors.sum())
         except errors.ConvexMarketError as failure:
-            paid["payments_method"] = f"none: {failure}"
+            row["payments_method"] = f"none: {failure}"
     try:
         expected = np.asarray(sellers.virtual_costs * market.privacy_cost(allocation.epsilon))
     except errors.ConvexMarketError:  # the payment terms have different privacy costs
         expected = np.full(len(sellers), np.nan)
-    row |= _bought(market, allocation) | {"expected_payments": float(expected.sum())}
-    row |= {"payments": float(amounts.sum()), **paid}
+    weights, parts = allocation.weights, market.objective.parts
+    model = tuple(part for part in parts if part.term.reading(weights.size) == "none")
+    costs = sellers.virtual_costs
+    modelled = Objective(model).value(weights, allocation.eta, costs) if model else 0.0
+    names = ("objective", "lower_bound", "gap", "eta", "method", "seconds")
+    row |= {name: getattr(allocation, name) for name in names} | {
+        "error": float(modelled),
+        "n_effective": float(np.linalg.norm(weights)) ** -2,
+        "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
+        "epsilon_max": float(allocation.epsilon.max()),
+        "solver": allocation.solver or "",
+        "solves": len(allocation.solves),
+        "expected_payments": float(expected.sum()),
+        "payments": float(amounts.sum()),
+    }
     table = sellers.to_frame().assign(
         group="" if sellers.groups is None else list(map(str, sellers.groups)),
-        weight=allocation.weights,
+        weight=weights,
         epsilon=allocation.epsilon,
         expected_payment=expected,
         payment=amounts,
@@ -408,36 +409,13 @@ def _message(error: Exception) -> str:
     return f"{name}{error}"
 
 
-def _bought(market: Market, allocation: Allocation) -> Row:
-    weights, eta = allocation.weights, allocation.eta
-    parts = market.objective.parts
-    model = tuple(part for part in parts if part.term.reading(weights.size) == "none")
-    error = Objective(model).value(weights, eta, market.sellers.virtual_costs) if model else 0.0
-    names = ("objective", "lower_bound", "gap", "eta", "method", "seconds")
-    return {name: getattr(allocation, name) for name in names} | {
-        "error": float(error),
-        "n_effective": float(np.linalg.norm(weights)) ** -2,
-        "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
-        "epsilon_max": float(allocation.epsilon.max()),
-        "solver": allocation.solver or "",
-        "solves": len(allocation.solves),
-    }
-
-
 def _audit(market: Market, plan: Row) -> Row:
     options = {"misreports": plan["misreports"], "max_sellers": plan["audit_sellers"]}
     try:
-        audit = audit_incentives(market, **options)
+        summary = audit_incentives(market, **options).summary()
     except errors.ConvexMarketError as error:
         return {"message": str(error)}
-    return {
-        "sellers_audited": len(audit.to_frame()),
-        "max_gain": audit.max_gain,
-        "min_surplus": audit.min_surplus,
-        "incentive_compatible": audit.is_incentive_compatible,
-        "individually_rational": audit.is_individually_rational,
-        "message": "",
-    }
+    return {_AUDITED.get(name, name): value for name, value in summary.items()} | {"message": ""}
 
 
 def _train(

@@ -28,9 +28,8 @@ def statements(runs: Any) -> list[str]:
     largest = f", with a relative gap of at most {solved['gap'].max():.1e}" if len(solved) else ""
     texts = [f"{len(solved)} of {len(table)} runs were solved{largest}."]
     for row in failed.head(_NAMED).to_dict("records"):
-        place = ", ".join(f"{name} = {row[name]}" for name in _axes(runs) if row[name] != "")
-        place = f"{row['market']} ({place})" if place else row["market"]
-        texts.append(f"{place}: {row['status']}. {row['message']}")
+        at = "".join(f", {name} = {row[name]}" for name in _axes(runs) if row[name] != "")
+        texts.append(f"{row['market']}{at}: {row['status']}. {row['message']}")
     if len(failed) > _NAMED:
         texts.append(f"{len(failed) - _NAMED} more runs failed; the table has their messages.")
     for verdict, rows in solved.groupby("incentives", sort=False):

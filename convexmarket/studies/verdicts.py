@@ -1,8 +1,7 @@
 """Outcomes of the runs of a solver study, and their mean times and profiles.
 
 A *contender* is a solver with a formulation. Contenders are compared within a *group*: the runs of
-one problem class under one setting, of all sizes together or of one size. Runs with the outcome
-"unsupported" are ignored.
+one problem class under one setting.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
 
 from convexmarket.studies.execution import ending
 from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS
@@ -25,13 +23,12 @@ INSTANCE = ["problem", "problem_class", "instance", "size", "seed"]
 RUN = [*INSTANCE, "setting", "formulation", "solver"]
 CONTENDER = ["solver", "formulation"]
 GROUP = ["problem_class", "setting"]
-#: Largest residual of a proven value, and the relative improvement by which a proven value refutes
-#: a reference.
+#: Largest residual of a proven value, and relative improvement by which it refutes a reference.
 _VERIFIED, _REFUTES = 1e-6, 1e-5
 #: Seconds added to every time before the geometric mean, which reduces the effect of milliseconds.
 _SHIFT = 0.01
 #: Numerical measurements of each solve; columns of text.
-OF_SOLVE = ["compilation_s", "solver_s", "recovery_s", "total_s", "iterations", "objective"]
+OF_SOLVE = ["compilation_s", "solver_s", "recovery_s", "total_s", "objective"]
 OF_SOLVE += ["scale", *RESIDUALS]
 _TEXTS = ["status", "message", "again_status", "again_message"]
 _MEASURED = [prefix + name for prefix in ("", AGAIN) for name in OF_SOLVE]
@@ -59,9 +56,8 @@ def tabulate(records: Iterable[Record]) -> pd.DataFrame:
 def references_of(table: pd.DataFrame) -> pd.DataFrame:
     """Return the objectives that runs are compared with, one row per instance.
 
-    A run with tiny residuals and a better value than the reference refutes and replaces it, even if
-    the reference is an exact method. ``certainty`` is "exact", "refuted", "none" or describes the
-    residuals; ``doubt`` is the uncertainty.
+    A run with tiny residuals and a better value refutes and replaces a reference, also an exact
+    one. ``certainty`` is "exact", "refuted", "none" or the residuals; ``doubt`` is the uncertainty.
     """
     is_reference = table.setting == REFERENCE
     values = {prefix + "objective": prefix + "reference" for prefix in ("", AGAIN)}
@@ -86,10 +82,9 @@ def references_of(table: pd.DataFrame) -> pd.DataFrame:
 def judge(
     table: pd.DataFrame, references: pd.DataFrame, tolerances: Mapping[str, float]
 ) -> pd.DataFrame:
-    """Judge the runs, without references: one row each with labels, measurements and outcome.
+    """Return the runs with reference, accuracy and outcome.
 
-    The tolerance of a setting bounds the accuracy. A reference with an uncertainty above the
-    tolerance is not used.
+    The tolerance of a setting bounds the accuracy, and the uncertainty of the references used.
     """
     runs = table[table.setting != REFERENCE].drop(columns=["certainty", "doubt"])
     runs = runs.merge(references[[*INSTANCE, *_REFERENCE]], on=INSTANCE)
@@ -105,8 +100,8 @@ def judge(
         errors = runs[[prefix + name for name in RESIDUALS]]
         errors = errors.assign(excess=excess.abs().where(reference.notna(), 0.0))
         accuracy = errors.max(axis=1, skipna=False).where(np.isfinite(value), np.inf)
-        for name, column in (("reference", reference), ("excess", excess), ("accuracy", accuracy)):
-            runs[prefix + name] = column
+        columns = {"reference": reference, "excess": excess, "accuracy": accuracy}
+        runs = runs.assign(**{prefix + name: column for name, column in columns.items()})
         status = runs[prefix + "status"]
         judged = outcomes_of(status, accuracy <= runs.tolerance)
         outcomes = outcomes.where((outcomes != "solved") | (status == ""), judged)
@@ -116,10 +111,7 @@ def judge(
 def outcomes_of(status: pd.Series, accurate: pd.Series) -> pd.Series:
     """Return the outcomes of solves within the limits, from statuses in CVXPY's spelling.
 
-    They are "solved" if the status is optimal or inaccurate and the answer is accurate; "wrong" if
-    the status is optimal and the answer is not accurate, or if the status is infeasible or
-    unbounded (all problems have an optimum); "inaccurate" for other inaccurate statuses;
-    "unsupported"; and otherwise "failed".
+    Infeasible and unbounded are "wrong", because all problems have an optimum.
     """
     optimal = status.isin([cp.OPTIMAL, EXACT])
     rules = {
@@ -130,9 +122,6 @@ def outcomes_of(status: pd.Series, accurate: pd.Series) -> pd.Series:
     }
     outcomes = np.select(list(rules.values()), list(rules), "failed")
     return pd.Series(outcomes, status.index, dtype=object)
-
-
-# ---------------------------------------------------------------------------- the summaries
 
 
 def counted(runs: pd.DataFrame) -> pd.DataFrame:
@@ -151,42 +140,28 @@ def shifted_geometric_mean(values: pd.DataFrame, shift: float = _SHIFT) -> pd.Se
     return (values + shift).transform(np.log).mean(skipna=False).transform(np.exp) - shift
 
 
-def seconds(runs: pd.DataFrame) -> pd.Series:
-    """Return the time of the first solve of each run; infinite for unsolved runs."""
-    return runs.total_s.where(runs.outcome == "solved", np.inf)
-
-
-def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
-    """Pivot values to a row per instance and a column per contender, in order of appearance.
-
-    Instances without a run of a contender have the value NaN.
-    """
+def wide(runs: pd.DataFrame, unsolved: Any = np.inf) -> pd.DataFrame:
+    """Pivot seconds to a row per instance and a column per contender, NaN without a run."""
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
+    values = runs.total_s.where(runs.outcome == "solved", unsolved)
     return runs.assign(value=values).pivot(index=INSTANCE, columns=CONTENDER, values="value")[order]
 
 
 def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
     """Count the outcomes of contenders, and compare their mean times on common instances.
 
-    There is one row per group, size and contender. success is the share of solved runs, with the
-    ends of Wilson's 95 % interval. A run that is not solved counts as its time limit. Contenders
-    with runs of all instances are compared on all instances, and other contenders have no mean.
-    Without such contenders, all are compared on their common instances. again_ratio is the mean
-    time of the second solve relative to the first, and warm_ratio the solver's time with a warm
-    start over that without.
+    A run that is not solved counts as its time limit. If a contender has runs of all instances,
+    contenders without have no mean. again_ratio is the mean time of the second solve relative to
+    the first, and warm_ratio the solver's time with a warm start over that without.
     """
     tables = {}
     for group, rows in counted(runs).groupby([*GROUP, "size"], sort=False):
-        times = wide(rows, rows.total_s.where(rows.outcome == "solved", rows.time_limit_s))
+        times = wide(rows, rows.time_limit_s)
         shared = times if times.notna().all().any() else times.dropna()
         counts = rows.assign(n=1).pivot_table("n", CONTENDER, "outcome", "sum", 0)
         table = counts.reindex(columns=COUNTED, fill_value=0)
         table.insert(0, "runs", counts.sum(axis=1))
         table["success"] = table.solved / table.runs
-        tests = map(binomtest, table.solved, table.runs)
-        table[["success_low", "success_high"]] = [
-            test.proportion_ci(method="wilson") for test in tests
-        ]
         table["total_s"] = mean = shifted_geometric_mean(shared, shift)
         table["instances"] = np.where(mean.isna(), 0, len(shared))
         table["relative"] = mean / mean.min()
@@ -201,12 +176,11 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
 def profiles(runs: pd.DataFrame) -> pd.DataFrame:
     """Return performance profiles of solvers over all sizes of a group (Dolan and Moré, 2002).
 
-    A share of the instances that were assigned to the contender is solved within tau times the
-    time of the fastest solver on the same instance. The exact method is excluded.
+    The share of the instances is solved within tau times the time of the fastest solver.
     """
     pieces = {}
-    for group, rows in counted(runs[runs.solver != EXACT]).groupby(GROUP, sort=False):
-        times = wide(rows, seconds(rows))
+    for group, rows in runs.groupby(GROUP, sort=False):
+        times = wide(rows)
         fastest = times.min(axis=1)
         ratios = times.div(fastest.where(np.isfinite(fastest), 1.0), axis=0)
         for contender in ratios.columns.tolist():
@@ -214,6 +188,4 @@ def profiles(runs: pd.DataFrame) -> pd.DataFrame:
             tau = np.unique([1.0, *values[np.isfinite(values)]])
             share = np.searchsorted(values, tau, side="right") / values.size
             pieces[*group, *contender] = pd.DataFrame({"tau": tau, "share": share})
-    if not pieces:
-        return pd.DataFrame(columns=[*GROUP, *CONTENDER, "tau", "share"])
     return pd.concat(pieces, names=[*GROUP, *CONTENDER]).droplevel(-1).reset_index()

@@ -13,7 +13,7 @@ from convexmarket.studies.verdicts import COUNTED, means, shifted_geometric_mean
 from tests.studies.small_runs import LIMIT, frame, only, run
 
 
-def test_rates_have_wilson_intervals() -> None:
+def test_outcomes_are_counted() -> None:
     runs = frame(
         *(run("ECOS", seed=seed) for seed in range(8)),
         run("ECOS", seed=8, outcome="wrong"),
@@ -23,9 +23,6 @@ def test_rates_have_wilson_intervals() -> None:
     row = only(means(runs), solver="ECOS")
     assert (row["runs"], row["solved"], row["wrong"], row["time limit"]) == (10, 8, 1, 1)
     assert row["success"] == 0.8
-    # Wilson: (p + z^2/2n -+ z*sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n), p = 0.8, n = 10, z = 1.96.
-    assert row["success_low"] == pytest.approx(0.490162, abs=1e-6)
-    assert row["success_high"] == pytest.approx(0.943318, abs=1e-6)
 
 
 def test_the_time_of_an_unsolved_run_is_its_time_limit() -> None:
@@ -74,8 +71,6 @@ def test_frames_are_consistent_for_any_outcomes(drawn: list[tuple[str, float]]) 
         return
     table, profiles = summarise(runs).values()
     assert (table[list(COUNTED)].sum(axis=1) == table.runs).all()
-    assert (table.success_low <= table.success).all()
-    assert (table.success <= table.success_high).all()
     assert (table.relative.dropna() >= 1.0).all()
     assert (profiles.share.between(0.0, 1.0)).all()
     for _, steps in profiles.groupby("solver"):

@@ -305,8 +305,8 @@ def test_progress_includes_the_remaining_time():
         for done in range(0, 41, 4):
             lines("runs", done, 40)
             clock[0] += 4.0
-    assert "runs: 12 of 40, about 28 s left\n" in stream.getvalue()
-    assert stream.getvalue().endswith("runs: 40 of 40, 40 s\n")
+    assert "runs: 12 of 40, about 0:00:28 left\n" in stream.getvalue()
+    assert stream.getvalue().endswith("runs: 40 of 40, 0:00:40\n")
 
 
 def test_studies_without_limits_need_no_posix(tmp_path, monkeypatch):

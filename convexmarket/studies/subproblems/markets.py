@@ -39,8 +39,7 @@ _STEPS = sorted(range(-20, 20), key=abs)
 class Declared(NamedTuple):
     """A DPP subproblem in CVXPY, with equations and inequalities.
 
-    ``place`` sets the parameters to one of the two values of the instance, and ``answer`` returns
-    the solution of the last solve: weights, or a model.
+    ``place`` sets the parameters; ``answer`` returns the last solution: weights, or a model.
     """
 
     problem: cp.Problem
@@ -52,11 +51,10 @@ class Declared(NamedTuple):
 class Instance:
     """A problem with several declarations, and with two ``values`` of its parameters.
 
-    ``declare`` maps a formulation of its class to a declaration, and ``objective`` an answer and a
-    value of the parameters to the objective. ``exact`` maps a value to the optimum, or None if no
-    method is known, and ``violation`` an answer to its relative violation of the constraints.
-    ``scale`` is the smallest size to which errors of the objective are relative. A sequence of
-    programs has a ``search`` by formulation, solver and options instead of a declaration.
+    ``declare`` takes a formulation, ``objective`` an answer and a value of the parameters, and
+    ``violation`` an answer. ``exact`` returns the optimum, or None if no method is known. ``scale``
+    is the smallest size to which errors of the objective are relative. A sequence of programs has
+    a ``search`` by formulation, solver and options instead of a declaration.
     """
 
     problem_class: str
@@ -146,7 +144,7 @@ def certified_search(market: Market) -> Instance:
     The answer is the weights followed by eta. It has no parameter and is solved once.
     """
 
-    def search(formulation: str, solver: Any, options: Mapping[str, Any]) -> Allocation:
+    def search(formulation: Any, solver: Any, options: Mapping[str, Any]) -> Allocation:
         given = {"formulation": formulation, "solver": solver, "solver_options": options}
         return allocate(market, "line_search", gap=GAP, **given)
 

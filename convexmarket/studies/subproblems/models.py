@@ -1,8 +1,6 @@
 r"""Subproblems of models: logistic and ridge regression, the fit to predictions, and the z-block.
 
-Weights of order 1/m multiply every row. ``unscaled`` is the unchanged objective. The other
-formulations multiply the logistic objective by m, or move the weights of ridge regression into the
-squares. The arguments come from markets and files, which check them.
+Weights of order 1/m multiply every row. ``unscaled`` is the unchanged objective.
 """
 
 from __future__ import annotations
@@ -34,8 +32,7 @@ from convexmarket.studies.subproblems.markets import (
     values_of,
 )
 
-#: Norm of the gradient at the exact model, relative to the longest row.
-_TOLERANCE = 1e-13
+_TOLERANCE = 1e-13  # norm of the gradient at the exact model, relative to the longest row
 #: Largest number of private rows of the model behind a fit; scale of the noise in a prediction.
 _MOST_PRIVATE, _PREDICTION_NOISE = 500, 0.2
 
@@ -54,14 +51,8 @@ def logistic(
     .. math:: \min_w\; \sum_j a_j \log(1 + e^{-y_j w^\top x_j}) + \tfrac{\Lambda}{2}\|w\|^2
               + b^\top w
 
-    ``primal`` multiplies it by the number of rows. ``dual`` is
-
-    .. math:: \max_{0 \le \alpha \le 1,\; w}\; \sum_j a_j (H(\alpha_j) + H(1-\alpha_j))
-              - \tfrac{\Lambda}{2}\|w\|^2
-              \quad\text{s.t.}\quad \Lambda w = \sum_j a_j \alpha_j y_j x_j - b,
-
-    times the number of rows, with :math:`H(t) = -t\log t`. The answer is the model w. The labels y
-    are -1 or 1, the weights a sum to one, and ``noise`` holds both values of b.
+    ``primal`` and its Fenchel ``dual`` multiply it by the number of rows. The answer is the model
+    w. The labels y are -1 or 1, the weights a sum to one, and ``noise`` holds both values of b.
     """
     m, n_features = X.shape
     signed = y[:, None] * X
@@ -96,10 +87,7 @@ def logistic(
 def draw_logistic(
     rows: Any, market: Market, regularization: float, rng: np.random.Generator
 ) -> Instance:
-    """Draw rows and noise for :func:`logistic` under the guarantees of a market.
-
-    Sellers with weight zero are left out.
-    """
+    """Draw rows of the sellers of a market with positive weight, and noise for :func:`logistic`."""
     bought = allocate(market)
     X, y = draw_rows(rows.X_train, rows.y_train, bought.weights.size, rng)
     used, scale = bought.weights > 0, 2.0 * rows.data_norm / bought.eta
@@ -112,16 +100,15 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
 
     .. math:: \min_\theta\; \sum_j a_j (y_j - x_j^\top\theta)^2 + \lambda\|\theta\|^2
 
-    ``primal`` is the sum of squares of :math:`\sqrt{m a_j}(y_j - x_j^\top\theta)`; ``unscaled``
-    keeps the weights outside the squares. ``normal`` is the quadratic form of the normal equations,
-    and ``factor`` the same by a triangular factor, computed without squaring; both have the size of
-    the model. The answer is theta. ``labels`` holds both values of y.
+    ``primal`` is the sum of squares of :math:`\sqrt{m a_j}(y_j - x_j^\top\theta)`. ``normal`` is
+    the quadratic form of the normal equations, and ``factor`` the same by a triangular factor; both
+    have the size of the model. The answer is theta. ``labels`` holds both values of y.
     """
     m, n_features = X.shape
     root = np.sqrt(weights)[:, None]
 
     def triangle(y: Floats) -> Floats:
-        """Return R with ``||R (theta, -1)||^2`` the objective, shape (n_features + 1,) twice."""
+        """Return R with ``||R (theta, -1)||^2`` the objective."""
         penalty = np.sqrt(regularization) * np.eye(n_features, n_features + 1)
         return np.asarray(np.linalg.qr(np.vstack([root * np.column_stack([X, y]), penalty]), "r"))
 
@@ -164,10 +151,10 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
 def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
-    A private model predicts at T public points. Its predictions p are released with noise. A
-    public model f, under the norm bound of the private model, is fitted to them. The answer is f at
-    the points, followed by its norm. ``predictions`` holds both values of p. ``diagonal`` measures
-    the residuals in the eigenvectors of the kernel, and ``quadratic`` uses the kernel itself.
+    A public model f, under the norm bound of the private model, is fitted to its noisy predictions.
+    The answer is f at the points, followed by its norm. ``predictions`` holds both values of p.
+    ``diagonal`` measures the residuals in the eigenvectors of the kernel, and ``quadratic`` uses
+    the kernel itself.
     """
     basis, size = KernelBasis(kernel), len(kernel)
     rank = basis.roots.size
@@ -224,15 +211,14 @@ def z_block(joint: JointMarket) -> Instance:
 
     ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), linearised at
     the optimal weights, where the convex-concave procedure ends; ``purchase`` is the same choice in
-    ``m*a``. Eta is optimal without a model; the models are the first two of the alternating
-    method. The noise in the model does not depend on the weights and is left out.
+    ``m*a``. Eta is optimal without a model; the models are the first two of alternation.
     """
     purchases = PurchaseStep(joint)
     if purchases.form is None:
         raise NotSupportedError(
-            "the z-block of a study is linearised at the optimal weights, which are known for "
-            "Spread() or SquaredSpread() (with mu > 0), Noise and linear Payments under Cap, "
-            f"EtaRange and MaxEpsilon; this is {shown(joint.market)}"
+            "the z-block is linearised at the optimal weights, which are known for Spread() or "
+            "SquaredSpread(), Noise and linear Payments under Cap, EtaRange and MaxEpsilon; this "
+            f"is {shown(joint.market)}"
         )
     form, able = purchases.form
     start = purchases(np.zeros(joint.X.shape[1]))

@@ -46,8 +46,7 @@ MarketOf = Callable[[int, np.random.Generator], Market]
 class Family:
     """A subproblem at any size up to ``largest``, or at ``own_size`` only.
 
-    ``make`` maps a size and a generator to an instance. ``name`` distinguishes subproblems of one
-    class in the same problem.
+    ``name`` distinguishes subproblems of one class in the same problem.
     """
 
     problem_class: str
@@ -72,11 +71,7 @@ _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
 def families_of_market(
     example: Market, market_of: MarketOf | None = None, name: str = ""
 ) -> list[Family]:
-    """Return the subproblems of a market; the pieces of the market determine the classes.
-
-    ``market_of`` maps a size and a generator to a market with the same pieces. By default, the
-    example is the only market, at its size.
-    """
+    """Return the subproblems of the example, or of ``market_of`` at any size with its pieces."""
     form = example.form
     if not any(term.adds_to == "sigma" for term in example.terms):
         raise NotSupportedError(
@@ -109,9 +104,8 @@ def _of_market(name: str, market_of: MarketOf, size: int, rng: np.random.Generat
 def families_of_class(name: str) -> list[Family]:
     """Return the subproblem of a class on the data of this package."""
     if name not in CLASSES:
-        raise ParameterError(
-            f"problems names the class {name!r}; known are {', '.join(sorted(CLASSES))}"
-        )
+        known = ", ".join(sorted(CLASSES))
+        raise ParameterError(f"problems names the class {name!r}; known are {known}")
     largest = _MOST_POINTS if name == "semi-interactive fit" else np.inf
     return [Family(name, partial(_drawn, name), largest=largest)]
 
