@@ -39,9 +39,7 @@ Reply = dict[str, Any]
 #: limit. It returns a dict of plain values.
 Function = Callable[..., Reply]
 
-#: Workers use one thread each.
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
-#: The reply of a call whose worker was killed.
 _KILLED = {"ended": "crashed", "status": "its process was ended, probably for its memory"}
 #: Seconds after which an idle worker ends, and between two measurements of a child's memory.
 _IDLE, _INTERVAL = 60, 0.02
@@ -89,9 +87,8 @@ class Execution:
 
         In a reply, ``ended`` is "finished", "time limit", "memory limit", "crashed" or "error" (an
         exception), ``status`` the signal or exit code of a crash, ``log`` the text of an exception
-        and ``result`` the returned value. Recorded calls that did not end in an exception are not
-        repeated. ``decide`` maps a key and the replies so far to a reply that makes the call
-        unnecessary, or None. A call whose worker is killed by the system has crashed.
+        and ``result`` the returned value. Only recorded exceptions are repeated. ``decide`` maps a
+        key and the replies so far to a reply that makes the call unnecessary, or None.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -152,9 +149,6 @@ def ending(reply: Mapping[str, Any]) -> str:
     return "" if reply["ended"] == "finished" else [str(reply.get("status", "")), *lines][-1]
 
 
-# ------------------------------------------------------------------------- in a worker
-
-
 def _finished(function: Function, *arguments: Any) -> Reply:
     result = function(*arguments, ready=lambda _: None)
     return {"ended": "finished", "status": "", "log": "", "result": result}
@@ -187,6 +181,7 @@ def _in_child(seconds: float, megabytes: float, function: Function, *arguments: 
         os.killpg(child.pid, signal.SIGKILL)  # also processes that the call started
     if os.getppid() != study:
         os._exit(1)
+    child.kill()
     child.join()
     if reply["ended"] == "crashed":
         code = child.exitcode

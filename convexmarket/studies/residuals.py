@@ -48,10 +48,8 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     ]
     others += [item for item in problem.constraints if not isinstance(item, Equality | Inequality)]
     if others:
-        raise NotSupportedError(
-            f"{others[0]}: residuals need equations, inequalities, and variables with signs or "
-            "bounds; write it as one of them"
-        )
+        needed = "equations, inequalities, and variables with signs or bounds"
+        raise NotSupportedError(f"residuals need {needed}; rewrite {others[0]}")
     if any(x.value is None or not np.isfinite(x.value).all() for x in variables):
         return Residuals(np.inf, np.inf, np.inf, np.inf)
     scale = max(abs(float(objective.value)), least, float(np.finfo(float).tiny))

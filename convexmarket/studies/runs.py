@@ -63,7 +63,13 @@ class Runs(Shown):
         object.__setattr__(self, "facts", json.loads(json.dumps(facts)))
 
     def to_frame(self, table: str = "runs") -> pd.DataFrame:
-        """Return a copy of a table; raise a ParameterError if it does not exist."""
+        """Return a copy of a table.
+
+        Raises
+        ------
+        ParameterError
+            If the table does not exist.
+        """
         if table not in self.tables:
             known = ", ".join(map(repr, self.tables))
             raise ParameterError(f"table must be one of {known}, got {table!r}")
@@ -78,7 +84,12 @@ class Runs(Shown):
         return _PAGES[self.kind].plot(self, ax)
 
     def report(self, title: str) -> Report:
-        """Return a :class:`~convexmarket.Report` with the statements, tables and figures."""
+        """Return a :class:`~convexmarket.Report` with the statements, tables and figures.
+
+        Parameters
+        ----------
+        title : str
+        """
         report = Report(title, settings=self.facts)
         _PAGES[self.kind].fill(report, self)
         return report
@@ -88,7 +99,9 @@ class Runs(Shown):
 
         Parameters
         ----------
-        folder, force : path, bool, default False
+        folder : path
+            Created if needed.
+        force : bool, default False
             Whether existing files may be replaced; otherwise a ParameterError is raised.
         """
         place, contents = Path(folder), dict[Path, Content]()
@@ -105,7 +118,13 @@ class Runs(Shown):
 
     @classmethod
     def read(cls, folder: str | PathLike[str]) -> Self:
-        """Read the files of :meth:`write` to the last bit; raise a DataError if one is damaged."""
+        """Read the files of :meth:`write`; numbers are equal to the last bit.
+
+        Raises
+        ------
+        DataError
+            If a file is missing, damaged or was changed.
+        """
         place = Path(folder)
         written = read_content(place / RESULTS, FORMAT)
         try:

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from inspect import signature
-from itertools import pairwise, product
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cloudpickle
 import cvxpy as cp
 import joblib
 import numpy as np
 import pandas as pd
+from cloudpickle import dumps
 
 from convexmarket import checks
 from convexmarket.allocation.solver_calls import solver_version
@@ -154,38 +154,42 @@ def compare_solvers(
         sizes = [checks.check_count("sizes", size, 2) for size in sizes]
     checks.check_positives(time_limit=time_limit, memory_limit=memory_limit)
     execution = Execution(jobs, time_limit, memory_limit, journal, progress)
-    _check_names("formulations", formulations, {name for each in CLASSES.values() for name in each})
-    _check_names("classes", classes, set(CLASSES))
+    every = sorted({form for each in CLASSES.values() for form in each})
+    filters = {"formulations": (formulations, every), "classes": (classes, sorted(CLASSES))}
+    for argument, (names, valid) in filters.items():
+        checks.check_list(argument, names, "names")
+        for name in names:
+            if name not in valid:
+                raise ParameterError(f"{argument} names {name!r}; known are {', '.join(valid)}")
     chosen, absent = _solvers(solvers)
+    versions = {
+        name: solver_version(each) if isinstance(each, str) else joblib.hash(dumps(type(each)))
+        for name, each in chosen.items()
+    }
     tolerances, options = _settings({"default": None} if settings is None else settings, chosen)
     entries = named_entries("problems", problems)
     named = {name: _problem(name, entry, sizes) for name, entry in entries.items()}
     common = [seed, time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
     cells, calls = list[dict[str, Any]](), dict[str, tuple[Any, ...]]()
-    for name, digest, family in (
-        (name, digest, family)
-        for name, (families, digest) in named.items()
-        for family in families
-        if not classes or family.problem_class in classes
-    ):
+    families = [(name, each) for name, problem in named.items() for each in problem.families]
+    for name, family in families:
+        if classes and family.problem_class not in classes:
+            continue
         known = CLASSES[family.problem_class]
         forms = [each for each in formulations or known if each in known] or [known[0]]
-        contenders = [(REFERENCE, REFERENCE, REFERENCE)] + [
-            (setting, form, solver)
-            for setting, solver in options
-            for form in ([EXACT] if solver == EXACT else forms)
-        ]
+        pairs = [(s, f, v) for s, v in options for f in ([EXACT] if v == EXACT else forms)]
+        contenders = [(REFERENCE, REFERENCE, REFERENCE), *pairs]
         able = [size for size in sizes or () if size <= family.largest]
         places = product(able, range(draws)) if family.own_size is None else [(family.own_size, 0)]
         for place, contender in product(places, contenders):
             labels = name, family.problem_class, family.name, *place, *contender
             cell: dict[str, Any] = dict(zip(verdicts.RUN, labels, strict=True))
-            method = chosen.get(cell["solver"], REFERENCE)
-            given = options.get((cell["setting"], cell["solver"]), {})
+            setting, form, solver = contender
+            method, given = chosen.get(solver, REFERENCE), options.get((setting, solver), {})
             cell |= {"options": json.dumps(given), "time_limit_s": time_limit}
-            key = cell["key"] = joblib.hash([cell, digest, _identity(method), common])
-            cells.append(cell)
-            calls[key] = family.make, place[0], (seed, place[1]), contender[1], method, given
+            key = joblib.hash([cell, named[name].digest, versions.get(solver), common])
+            cells.append(cell | {"key": key})
+            calls[key] = family.make, place[0], (seed, place[1]), form, method, given
     if not cells:
         kinds = ", ".join(classes) or "known"
         raise ParameterError(f"problems: none has a subproblem of the classes {kinds}; name others")
@@ -198,17 +202,10 @@ def compare_solvers(
     table = verdicts.tabulate((cell, replies[cell["key"]]) for cell in cells)
     references = verdicts.references_of(table)
     runs = verdicts.judge(table, references, tolerances)
-    return Runs(
-        kind="solvers",
-        keys=KEYS,
-        tables={"runs": runs, "references": references, **summarise(runs)},
-        facts={
-            "absent": absent,
-            "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.platform()},
-            "caveats": CAVEATS,
-            "seed": seed,
-        },
-    )
+    machine = {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.platform()}
+    facts = {"absent": absent, "machine": machine, "caveats": CAVEATS, "seed": seed}
+    tables = {"runs": runs, "references": references, **summarise(runs)}
+    return Runs(kind="solvers", keys=KEYS, tables=tables, facts=facts)
 
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -223,20 +220,6 @@ def _cpu() -> str:
     with suppress(OSError, IndexError):
         return Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0].strip(" \t:")
     return platform.processor() or platform.machine()
-
-
-def _identity(solver: Any) -> str:
-    """Return the version of a solver, or a digest of the user's code."""
-    if isinstance(solver, str):
-        return solver_version(solver)
-    return str(joblib.hash(cloudpickle.dumps(type(solver))))
-
-
-def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
-    checks.check_list(argument, names, "names")
-    for name in names:
-        if name not in list(known):
-            raise ParameterError(f"{argument} names {name!r}; known are {', '.join(sorted(known))}")
 
 
 def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
@@ -272,10 +255,9 @@ def _settings(
         value: Any = _DEFAULT if name == "default" and given is None else given
         keys = set(value) if isinstance(value, Mapping) else set()
         if not {"tolerance"} <= keys <= {"tolerance", "options"} or name == REFERENCE:
-            raise ParameterError(
-                f'settings names {name!r}, with {value!r}; give {{"tolerance": 1e-4, "options": '
-                f'{{"CLARABEL": {{...}}}}}}; {REFERENCE!r} is a reserved name'
-            )
+            form = '{"tolerance": 1e-4, "options": {"CLARABEL": {...}}}'
+            wrong = f"settings names {name!r}, with {value!r}; give {form}"
+            raise ParameterError(f"{wrong}; {REFERENCE!r} is a reserved name")
         tolerances[name] = checks.check_positive(f"settings.{name}.tolerance", value["tolerance"])
         named = {solver.upper(): each for solver, each in value.get("options", {}).items()}
         for solver, method in solvers.items():
@@ -286,9 +268,9 @@ def _settings(
                 with suppress(cp.error.SolverError):  # few iterations may prevent a solution
                     warm_up(method, **chosen)
             except Exception as error:
+                place, reason = f"settings.{name}.options.{solver}", type(error).__name__
                 raise ParameterError(
-                    f"settings.{name}.options.{solver}: the solver refuses {chosen!r} "
-                    f"({type(error).__name__}: {error}); give options of this solver"
+                    f"{place}: the solver refuses {chosen!r} ({reason}: {error}); give others"
                 ) from None
     return tolerances, options
 
@@ -311,10 +293,9 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         if callable(entry):
             market = entry(size, rng) if len(signature(entry).parameters) > 1 else entry(size)
         if not isinstance(market, Market):
-            raise ParameterError(
-                f"problems: {name!r} gives a {type(market).__name__} for n = {size}; give a "
-                "Market, a function n -> Market or the name of a class"
-            )
+            kinds = "a Market, a function n -> Market or the name of a class"
+            kind = type(market).__name__
+            raise ParameterError(f"problems: {name!r} is a {kind} for n = {size}; give {kinds}")
         return market
 
     example = market_of(min(sizes), np.random.default_rng(0))
@@ -325,21 +306,18 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
 def _foregone(
     cells: Sequence[Mapping[str, Any]],
 ) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
-    """Build the rule that skips a run if all draws of the next smaller size hit the same limit."""
-    alike = [name for name in verdicts.RUN if name not in ("size", "seed")]
-    smaller = dict[str, tuple[int, list[str]]]()
-    for _, runs in pd.DataFrame(cells).groupby(alike):
-        sizes = runs.groupby("size").key.agg(list)
-        for below, size in pairwise(sizes.index):
-            smaller |= dict.fromkeys(sizes[size], (below, sizes[below]))
+    """Build the rule that skips a run if its draw of the next smaller size hit a limit."""
+    smaller, last = dict[str, Any](), dict[tuple[Any, ...], Any]()
+    for cell in cells:  # by increasing size
+        place = tuple(cell[name] for name in verdicts.RUN if name != "size")
+        smaller[cell["key"]], last[place] = last.get(place), cell
 
     def decide(key: str, replies: Mapping[str, Reply]) -> Reply | None:
-        below, keys = smaller.get(key, (0, []))
-        earlier = [replies.get(each, {}) for each in keys]
-        endings = {r.get("result", {}).get("status", r.get("ended")) for r in earlier}
-        if len(endings) != 1 or not endings <= _LIMITS:
+        below = smaller[key] or {"key": "", "size": 0}
+        earlier = replies.get(below["key"], {})
+        if earlier.get("result", {}).get("status", earlier.get("ended")) not in _LIMITS:
             return None
-        text = f"not run: every instance of size {below} ended in this way"
-        return earlier[0] | {"key": key, "peak_memory_mb": float("nan"), "log": text}
+        text = f"not run: size {below['size']} ended in this way"
+        return earlier | {"key": key, "peak_memory_mb": float("nan"), "log": text}
 
     return decide

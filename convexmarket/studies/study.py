@@ -31,8 +31,7 @@ from convexmarket.terms import Objective
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
-#: The market, the values of the axes and the draw of a run.
-_Point = dict[str, Any]
+_Point = dict[str, Any]  # the market, the values of the axes and the draw of a run
 
 #: Markets that are paid and audited: markets with a closed form, all, or none.
 Extent = Literal["exact", "all", "none"]
@@ -84,11 +83,6 @@ class Study:
     noise_draws : int, default 1
         Number of models trained at each point, with paired noise.
 
-    Raises
-    ------
-    ParameterError
-        If an argument is not valid.
-
     Examples
     --------
     >>> import convexmarket as cm
@@ -134,12 +128,12 @@ class Study:
             checks.check_instance(f"markets: {name!r}", market, (Market, Callable), kinds)
         if (learner is None) != (data is None):
             raise errors.ParameterError("learner and data belong together; give both, or neither")
-        if learner is not None:
-            if isinstance(learner, type) or not (hasattr(learner, "fit") or callable(learner)):
-                kinds = "a learner such as PrivateLogisticRegression(), or a function for it"
-                raise errors.ParameterError(f"learner must be {kinds}, got {checks.shown(learner)}")
-            kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
-            checks.check_instance("data", data, (MarketData, RegressionData), kinds)
+        has_fit = learner is None or callable(getattr(learner, "fit", learner))
+        if isinstance(learner, type) or not has_fit:
+            kinds = "a learner such as PrivateLogisticRegression(), or a function that returns one"
+            raise errors.ParameterError(f"learner must be {kinds}, got {checks.shown(learner)}")
+        kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
+        checks.check_instance("data", data, (MarketData, RegressionData, type(None)), kinds)
         idle, known = set(self.axes), {*self.axes, _DRAWN}
         for name, function in (*self.markets.items(), ("learner", learner)):
             idle -= _parameters(function)
@@ -201,11 +195,6 @@ class Study:
             - ``sellers``: the sensitivity, virtual_cost, weight, epsilon and payments of each id;
             - ``audits``: max_gain, min_surplus, incentive_compatible, individually_rational;
             - ``fits``: with a learner, the errors of each noise_draw.
-
-        Raises
-        ------
-        ParameterError
-            If an argument is not valid, or another study is writing the journal.
         """
         checks.check_choice("payments", payments, Extent)
         checks.check_choice("audits", audits, Extent)
@@ -329,16 +318,11 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
         names = [x if isinstance(x, str) else getattr(x, "__name__", "<lambda>") for x in entries]
         names = [f"market {k}" if x == "<lambda>" else x for k, x in enumerate(names, 1)]
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise errors.ParameterError(
-            f"{argument} must be a mapping from names to markets, or a list"
-        )
+        raise errors.ParameterError(f"{argument} must be a mapping from names to markets or a list")
     for name in names:
         if names.count(name) > 1:
             raise errors.ParameterError(f"{argument}: two entries are named {name!r}; rename one")
     return dict(zip(names, entries, strict=True))
-
-
-# -------------------------------------------------------------------------------- one run
 
 
 def _solve(

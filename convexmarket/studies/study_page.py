@@ -32,8 +32,8 @@ def statements(runs: Any) -> list[str]:
         texts.append(f"{row['market']}{at}: {row['status']}. {row['message']}")
     if len(failed) > _NAMED:
         texts.append(f"{len(failed) - _NAMED} more runs failed; the table has their messages.")
-    for verdict, rows in solved.groupby("incentives", sort=False):
-        texts.append(f"Truthful prices exist {verdict}: {', '.join(rows.market.unique())}.")
+    for verdict, names in solved.groupby("incentives", sort=False).market.unique().items():
+        texts.append(f"Truthful prices exist {verdict}: {', '.join(names)}.")
     if "max_gain" in audits and len(audited := audits[audits.max_gain.notna()]):
         honest = audited.incentive_compatible.astype(bool).all()
         gain = f"a seller gained {audited.max_gain.max():.3g}"
@@ -74,8 +74,7 @@ def fill(report: Report, runs: Any) -> None:
     report.headline(first)
     for text in others:
         report.add(escape_markdown(text))
-    if (table.status == "solved").any():
-        report.add(plot(runs).figure, "Payments and error of each market", name="trade-off")
+    report.add(plot(runs).figure, "Payments and error of each market", name="trade-off")
     shown = table[[*names, *(name for name in _SHOWN if name in table)]]
     report.add(shown.dropna(axis=1, how="all"), "The runs", name="overview", keys=names)
     if formulas := runs.facts.get("formulas"):

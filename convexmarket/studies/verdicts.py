@@ -16,24 +16,21 @@ import pandas as pd
 from convexmarket.studies.execution import ending
 from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS
 
-#: The outcomes of runs that count.
+#: The outcomes of runs that count; key columns of an instance, a run, a contender and a group.
 COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
-#: Key columns of an instance, a run, a contender and a group.
 INSTANCE = ["problem", "problem_class", "instance", "size", "seed"]
 RUN = [*INSTANCE, "setting", "formulation", "solver"]
 CONTENDER = ["solver", "formulation"]
 GROUP = ["problem_class", "setting"]
-#: Largest residual of a proven value, and relative improvement by which it refutes a reference.
-_VERIFIED, _REFUTES = 1e-6, 1e-5
-#: Seconds added to every time before the geometric mean, which reduces the effect of milliseconds.
-_SHIFT = 0.01
+#: Largest residual of a proven value, and relative improvement by which it refutes a reference;
+#: seconds added to every time before the geometric mean, which reduces the effect of milliseconds.
+_VERIFIED, _REFUTES, _SHIFT = 1e-6, 1e-5, 0.01
 #: Numerical measurements of each solve; columns of text.
 OF_SOLVE = ["compilation_s", "solver_s", "recovery_s", "total_s", "objective"]
 OF_SOLVE += ["scale", *RESIDUALS]
 _TEXTS = ["status", "message", "again_status", "again_message"]
 _MEASURED = [prefix + name for prefix in ("", AGAIN) for name in OF_SOLVE]
 _MEASURED += [*_TEXTS, "declaration_s", "again_cold_s", "peak_memory_mb"]
-#: Columns of a reference.
 _REFERENCE = ["certainty", "doubt", "reference", "again_reference"]
 
 #: The labels and the results of a run.

@@ -101,12 +101,12 @@ def test_an_unsupported_problem_is_not_tried_at_larger_sizes():
     assert runs.statements() == ["OSQP cannot take allocation (primal)."]
 
 
-def test_larger_instances_are_skipped_if_all_smaller_ones_hit_a_limit():
+def test_a_larger_instance_is_skipped_if_the_smaller_one_hit_a_limit():
     options = FEW | {"formulations": ["projection"]}
     runs = cm.compare_solvers(drawn, solvers=[Hanging()], sizes=[10, 20], time_limit=2.0, **options)
     frame = runs.to_frame().set_index("size")
     assert frame.outcome.tolist() == ["time limit", "time limit"]
-    assert frame.message[20] == "not run: every instance of size 10 ended in this way"
+    assert frame.message[20] == "not run: size 10 ended in this way"
 
 
 def test_every_class_has_an_instance_by_its_name():
@@ -128,7 +128,7 @@ def test_every_class_has_an_instance_by_its_name():
         ([MARKET], {"sizes": [10]}, "'market 1' is a Market of a fixed size"),
         ([drawn], {}, "'drawn' needs sizes"),
         (["rigde"], {"sizes": [10]}, "names the class 'rigde'; known are allocation"),
-        ([lambda n: 3], {"sizes": [10]}, "gives a int for n = 10"),
+        ([lambda n: 3], {"sizes": [10]}, "is a int for n = 10"),
         ([3], {"sizes": [10]}, "give a Market, a function n -> Market or the name of a class"),
         ([MARKET], {"classes": ["ridge"]}, "none has a subproblem of the classes ridge"),
         ([MARKET], {"classes": ["rigde"]}, "classes names 'rigde'; known are allocation"),

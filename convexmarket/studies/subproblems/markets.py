@@ -15,13 +15,8 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation import (
-    Allocation,
-    ConvexProgram,
-    allocate,
-    declare,
-    weights_for_guarantees,
-)
+from convexmarket.allocation import ConvexProgram, allocate, declare, weights_for_guarantees
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.views import spread_out
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
@@ -107,9 +102,7 @@ def at_eta(market: Market) -> Instance:
     pairs = [(first, first * change) for first in firsts for change in (CHANGE, 1 / CHANGE)]
     etas = next((pair for pair in pairs if all(map(is_feasible, pair))), None)
     if etas is None:
-        raise NotSupportedError(
-            f"{shown(market)} has one feasible eta, but a study changes eta; widen its range"
-        )
+        raise NotSupportedError(f"{shown(market)} has one feasible eta; widen the range of eta")
 
     def declared(formulation: str) -> Declared:
         if formulation != "unscaled":

@@ -10,6 +10,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
 
@@ -24,13 +25,9 @@ from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.market import Market
 from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.release.fit import KernelBasis
-from convexmarket.studies.subproblems.markets import (
-    Declared,
-    Floats,
-    Instance,
-    off_simplex,
-    values_of,
-)
+from convexmarket.studies.subproblems.markets import Declared, Instance, off_simplex, values_of
+
+Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-13  # norm of the gradient at the exact model, relative to the longest row
 #: Largest number of private rows of the model behind a fit; scale of the noise in a prediction.
@@ -216,9 +213,8 @@ def z_block(joint: JointMarket) -> Instance:
     purchases = PurchaseStep(joint)
     if purchases.form is None:
         raise NotSupportedError(
-            "the z-block is linearised at the optimal weights, which are known for Spread() or "
-            "SquaredSpread(), Noise and linear Payments under Cap, EtaRange and MaxEpsilon; this "
-            f"is {shown(joint.market)}"
+            "the z-block is linearised at the optimal weights, which only the method 'projections' "
+            f"computes; it does not apply to {shown(joint.market)}"
         )
     form, able = purchases.form
     start = purchases(np.zeros(joint.X.shape[1]))

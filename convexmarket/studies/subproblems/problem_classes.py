@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -74,14 +73,9 @@ def families_of_market(
     """Return the subproblems of the example, or of ``market_of`` at any size with its pieces."""
     form = example.form
     if not any(term.adds_to == "sigma" for term in example.terms):
-        raise NotSupportedError(
-            f"{example!r} has no Noise term, which studies of solvers need; add sigma * Noise()"
-        )
+        raise NotSupportedError(f"{example!r} has no Noise term; add sigma * Noise()")
     if rough := [term for term in example.terms if not term.is_smooth]:
-        raise NotSupportedError(
-            f"{rough[0]!r} is not smooth, so residuals cannot be computed from its gradient; "
-            "leave it out"
-        )
+        raise NotSupportedError(f"{rough[0]!r} has no gradient for residuals; leave it out")
     if form.epsilon_caps is not None:
         classes = ["given guarantees"]
     elif form.standard is not None and form.mu > 0:
@@ -110,8 +104,6 @@ def families_of_class(name: str) -> list[Family]:
     return [Family(name, partial(_drawn, name), largest=largest)]
 
 
-# ------------------------------------------------------------- instances of the classes
-
 #: Largest number of predictions of a fit, and regularization of classifiers.
 _MOST_POINTS, _REGULARIZATION = 1_000, 0.03
 _PRIOR, _RISK = Uniform(float(np.exp(-4)), float(5 * np.exp(-4))), 3.0 * Spread() + 10.0 * Noise()
@@ -127,7 +119,10 @@ def _drawn(name: str, size: int, rng: np.random.Generator) -> Instance:
     if name in ("given guarantees", "ridge"):
         charges = medical(0.8, 0)
         if name == "ridge":
-            return _ridge(charges, _grants(size, rng), rng)
+            weights = _grants(size, rng)
+            X, y = models.draw_rows(charges.X_train, charges.y_train, size, rng)
+            labels = np.array([y, y + _LABEL_NOISE * rng.standard_normal(size)])
+            return models.ridge(X, labels, weights / weights.sum(), 1.0)
         risk = ridge_risk_constants(1.0, charges.X_train.shape[1], _LABEL_NOISE, 0.05)
         return markets.guarantees(_grants(size, rng), *risk)
     rows = wdbc()
@@ -155,10 +150,3 @@ def _grants(size: int, rng: np.random.Generator) -> Floats:
     group = rng.choice(len(_GRANTS), size, p=_SHARES)
     low, high = np.array(_GRANTS).T
     return rng.uniform(low[group], high[group])
-
-
-def _ridge(rows: Any, epsilon: Floats, rng: np.random.Generator) -> Instance:
-    """Draw rows of ridge regression, with other noise in the second labels."""
-    X, y = models.draw_rows(rows.X_train, rows.y_train, epsilon.size, rng)
-    changed = y + _LABEL_NOISE * rng.standard_normal(y.size)
-    return models.ridge(X, np.array([y, changed]), epsilon / epsilon.sum(), 1.0)
