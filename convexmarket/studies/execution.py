@@ -35,8 +35,7 @@ from convexmarket.report.folders import lock
 from convexmarket.studies.progress import Progress, reporter
 
 Reply = dict[str, Any]
-#: A function of arguments and ``ready``, which restarts the clock with a multiple of the time
-#: limit. It returns a dict of plain values.
+#: It takes arguments and ``ready``, which restarts the clock with a multiple of the time limit.
 Function = Callable[..., Reply]
 
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}

@@ -68,12 +68,9 @@ def fill(report: Report, runs: Any) -> None:
     where = ", in the first simulated market" if facts["simulated"] else ""
     caption = f"Planned totals with full participation, and realised totals{where}"
     report.add(values.rename_axis("quantity"), caption, name="comparison", keys=["quantity"])
-    assumptions = "".join(f"\n- {text}" for text in model["assumptions"])
-    report.add(
-        f"## Guarantee\n\nMechanism: {model['mechanism']}, by the accounting "
-        f"“{model['accounting']}”. It assumes:\n{assumptions}\n\nReports, offers and payments "
-        "carry no privacy guarantee: do not publish the table of offers.",
-        appendix=True,
-    )
+    text = f"## Guarantee\n\nMechanism: {model['mechanism']}, by the accounting "
+    text += "\n- ".join([f"“{model['accounting']}”. It assumes:\n", *model["assumptions"]])
+    text += "\n\nReports, offers and payments carry no privacy guarantee: do not publish them."
+    report.add(text, appendix=True)
     finish(report, runs)
     report.attach("model.json", model_text(model))

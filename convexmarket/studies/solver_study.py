@@ -86,11 +86,10 @@ def compare_solvers(
     Parameters
     ----------
     problems : sequence, or mapping of str
-        Each is a :class:`Market`, solved at its own size; a function of the size, or of the size
-        and a random number generator, that returns a market; or a class: "allocation",
-        "certified search", "given guarantees", "budget", "variants", "weighted logistic
-        regression", "ridge", "semi-interactive fit", "z-block". Functions and classes need
-        ``sizes``.
+        Each is a :class:`Market`, solved at its own size, or with ``sizes`` a function of the size,
+        and optionally of a generator, that returns a market, or a class: "allocation", "certified
+        search", "given guarantees", "budget", "variants", "weighted logistic regression", "ridge",
+        "semi-interactive fit", "z-block".
     solvers : sequence of str or CVXPY solvers
         CVXPY's names; "exact", the methods of this package without a conic solver; or objects with
         CVXPY's solver interface. ``facts["absent"]`` lists solvers that are not installed.
@@ -102,7 +101,7 @@ def compare_solvers(
     sizes : sequence of int, optional
         Numbers of sellers, rows or points, for functions and names of classes.
     draws : int
-        Number of instances of each problem and size, for functions and names of classes.
+        Number of instances of each problem and size.
     settings : mapping of str to mapping, optional
         For each name ``{"tolerance": float, "options": {solver: {option: value}}}``: the largest
         error of a solved run, and options of CVXPY's solve. "default" may be None: CVXPY's options

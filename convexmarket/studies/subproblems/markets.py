@@ -190,6 +190,12 @@ def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
     )
 
 
+def granted(market: Market) -> Instance:
+    """Return :func:`guarantees` of a market whose constraints give every seller an epsilon."""
+    form = market.form
+    return guarantees(np.asarray(form.epsilon_caps), form.mu, form.sigma)
+
+
 def budget(market: Market) -> Instance:
     """Return a market with a :class:`Budget` instead of a price: one program in a and 1/eta.
 

@@ -59,9 +59,7 @@ class Family:
 _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
     "allocation": markets.at_eta,
     "certified search": markets.certified_search,
-    "given guarantees": lambda market: markets.guarantees(
-        np.asarray(market.form.epsilon_caps), market.form.mu, market.form.sigma
-    ),
+    "given guarantees": markets.granted,
     "budget": markets.budget,
     "variants": markets.at_eta,
 }
@@ -125,14 +123,14 @@ def _drawn(name: str, size: int, rng: np.random.Generator) -> Instance:
             return models.ridge(X, labels, weights / weights.sum(), 1.0)
         risk = ridge_risk_constants(1.0, charges.X_train.shape[1], _LABEL_NOISE, 0.05)
         return markets.guarantees(_grants(size, rng), *risk)
-    rows = wdbc()
     if name == "z-block":
+        rows = wdbc()
         X, y = models.draw_rows(rows.X_train, rows.y_train, size, rng)
         joint = JointMarket(_market(name, size, rng), X, y, regularization=_REGULARIZATION)
         return models.z_block(joint)
     market = _market(name, size, rng)
     if name == "weighted logistic regression":
-        return models.draw_logistic(rows, market, _REGULARIZATION, rng)
+        return models.draw_logistic(wdbc(), market, _REGULARIZATION, rng)
     return _OF_MARKET[name](market)
 
 
