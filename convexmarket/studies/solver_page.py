@@ -36,7 +36,7 @@ def statements(runs: Any) -> list[str]:
 
 
 def _race(runs: pd.DataFrame) -> str:
-    """Name the two fastest solvers, by shifted geometric means, of those that solve every instance.
+    """Name the two fastest solvers that solve every instance, by shifted geometric means.
 
     The ratio is the geometric mean of the ratio of their times on the same instances.
     """
