@@ -1,7 +1,6 @@
 """Execution of the calls of a study: in parallel, with limits, resumed from a journal.
 
-A call with limits is a child process that a worker forks after it has loaded the libraries. A
-solver that crashes, hangs or exhausts the memory affects no other process.
+With limits a worker forks a process for each call, whose crash affects no other process.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ _BEGINNING = b'{"key": '
 
 @dataclass(frozen=True)
 class Execution:
-    """Executor of the calls of a study, with the arguments of :meth:`Study.run`.
-
-    With a limit of time or memory each call runs in a separate process.
-    """
+    """Executor of the calls of a study, with the arguments of :meth:`Study.run`."""
 
     jobs: int = 1
     time_limit: float | None = None
@@ -204,10 +200,9 @@ def _child(sender: Any, function: Function, arguments: tuple[Any, ...]) -> None:
 
 
 class Journal:
-    """An append-only file with one JSON object per line; without a path, no file is written.
+    """An append-only file with one JSON record per line; without a path, no file is written.
 
-    An incomplete last line is removed when the journal is opened again; ``records`` holds the
-    others. Two studies cannot write the same journal, except on Windows.
+    An incomplete last line is removed. One study at a time can write a journal, except on Windows.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:

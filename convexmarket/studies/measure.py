@@ -1,8 +1,4 @@
-"""Measured runs: declare, compile, solve, recover; change a parameter and solve again.
-
-Everything happens in the calling process. The solver's status is recorded, and the accuracy of the
-returned point is computed.
-"""
+"""Measured runs: declare, compile, solve, recover; change a parameter and solve again."""
 
 from __future__ import annotations
 
@@ -33,6 +29,7 @@ _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
 #: Unattainable tolerances, so that the solver of a reference stops at its best accuracy.
 _TIGHT = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500}
 _PATIENCE = 3.0  # factor of the time limit for a reference
+_REFUSED = "cannot solve this problem"  # part of the error of a certified search
 
 
 def measure_run(
@@ -63,8 +60,7 @@ def measure_run(
 def warm_up(solver: Any, **options: Any) -> None:
     """Solve a problem of two variables, so that CVXPY and the solver load their libraries."""
     x = cp.Variable(2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver, **options)
 
 
@@ -80,9 +76,15 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
         solve = partial(_solved, instance, instance.declare(formulation), solver, options)
     row: Row = {"declaration_s": time.perf_counter() - start}
     for prefix, value in zip(("", AGAIN), instance.values, strict=False):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # status and gap show the same
-            solved = solve(value)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # status and gap show the same
+                solved = solve(value)
+        except MemoryError:
+            raise
+        except Exception as error:  # a solver may raise anything
+            unable = isinstance(error, NotSupportedError) or _REFUSED in str(error)
+            solved = {"status": "unsupported" if unable else "error"}
+            solved["message"] = f"{type(error).__name__}: {error}"
         row |= {prefix + key: number for key, number in solved.items()}
         if solved["status"] not in _WITH_POINT:
             break
@@ -91,32 +93,24 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
     return row
 
 
-def _failed(error: Exception, *, unable: bool) -> Row:
-    if isinstance(error, MemoryError):
-        raise error
-    status = "unsupported" if unable else "error"
-    return {"status": status, "message": f"{type(error).__name__}: {error}"}
-
-
 def _solved(
     instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
     """Set the parameters, compile, solve and recover with times; then evaluate the point."""
     problem, given, marks = declared.problem, dict(options), [time.perf_counter()]
+    declared.place(value)
     try:
-        declared.place(value)
         data, chain, inverse = problem.get_problem_data(solver, solver_opts=given)
-        marks.append(time.perf_counter())
-        raw = chain.solve_via_data(problem, data, True, False, given)
-        marks.append(time.perf_counter())
-        problem.unpack_results(raw, chain, inverse)
-        row: Row = {"status": str(problem.status), "message": ""}
-    except Exception as error:  # a solver may raise anything
-        row = _failed(error, unable=isinstance(error, cp.error.SolverError) and len(marks) == 1)
+    except cp.error.SolverError as error:
+        raise NotSupportedError(str(error)) from error
     marks.append(time.perf_counter())
+    raw = chain.solve_via_data(problem, data, True, False, given)
+    marks.append(time.perf_counter())
+    problem.unpack_results(raw, chain, inverse)
+    marks.append(time.perf_counter())
+    row: Row = {"status": str(problem.status), "message": "", "total_s": marks[-1] - marks[0]}
     seconds = np.diff(marks).tolist()
-    row |= zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=False)
-    row["total_s"] = marks[-1] - marks[0]
+    row |= zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=True)
     if row["status"] not in _WITH_POINT:
         return row
     row |= zip(RESIDUALS, kkt_residuals(problem, instance.scale(value)), strict=True)
@@ -140,20 +134,16 @@ def _answered(
     """Measure an exact method or a certified search, whose answer has no multipliers."""
     start = time.perf_counter()
     row: Row = {"status": EXACT, "message": ""} | dict.fromkeys(RESIDUALS, 0.0)
-    try:
-        if solver == EXACT:
-            answer = instance.exact(value)
-        else:
-            assert instance.search is not None
-            bought = instance.search(formulation, solver, options)
-            answer = np.append(bought.weights, bought.eta)
-            row |= {"status": cp.OPTIMAL if bought.gap <= GAP else cp.OPTIMAL_INACCURATE}
-            row |= {"gap": bought.gap, "solver_s": sum(each.seconds for each in bought.solves)}
-    except Exception as error:  # a solver may raise anything
-        unable = isinstance(error, NotSupportedError) or "cannot solve this problem" in str(error)
-        return _failed(error, unable=unable)
+    if solver == EXACT:
+        answer = instance.exact(value)
+    else:
+        assert instance.search is not None
+        bought = instance.search(formulation, solver, options)
+        answer = np.append(bought.weights, bought.eta)
+        row |= {"status": cp.OPTIMAL if bought.gap <= GAP else cp.OPTIMAL_INACCURATE}
+        row |= {"gap": bought.gap, "solver_s": sum(each.seconds for each in bought.solves)}
     if answer is None:
-        return {"status": "unsupported", "message": "no exact method is known for this instance"}
+        raise NotSupportedError("no exact method is known for this instance")
     row["total_s"] = time.perf_counter() - start
     row.setdefault("solver_s", row["total_s"])
     row |= {"compilation_s": row["total_s"] - row["solver_s"], "recovery_s": 0.0}

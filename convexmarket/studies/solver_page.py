@@ -15,8 +15,9 @@ from convexmarket.studies.measure import EXACT
 #: Labels of outcomes on a tile; other outcomes have their names as labels.
 _MARKS = {"inaccurate": "inacc.", "time limit": "time", "memory limit": "memory"}
 _MARKS |= {"crashed": "crash", "unsupported": "–"}
-#: The outcomes of runs, the worst first.
+#: The outcomes of runs, the worst first; verbs of sentences on the outcomes of a solver.
 _WORST = (*verdicts.COUNTED[1:], "unsupported", "solved")
+_FAULTS = {"wrong": "has a status that our residuals refute for", "unsupported": "cannot take"}
 
 
 def _name(solver: Any, formulation: Any) -> str:
@@ -24,22 +25,24 @@ def _name(solver: Any, formulation: Any) -> str:
 
 
 def statements(runs: Any) -> list[str]:
-    """Return sentences on the fastest solvers, wrong answers and unsupported problems."""
-    table, texts = runs.tables["runs"], []
+    """Return sentences on the fastest solvers, wrong answers, and solvers without results."""
+    table, absent, texts = runs.tables["runs"], runs.facts["absent"], list[str]()
     able = verdicts.counted(table[table.solver != EXACT])
     for (kind, setting), group in able.groupby(verdicts.GROUP, sort=False):
         size = group["size"].max()
-        texts.append(
-            f"{kind}, setting {setting}, size {size:,}: {_race(group[group['size'] == size])}."
-        )
-    return (texts + _exceptions(runs)) or ["No run ended."]
+        race = _race(group[group["size"] == size])
+        texts.append(f"{kind}, setting {setting}, size {size:,}: {race}.")
+    for outcome, verb in _FAULTS.items():
+        for solver, of_solver in table[table.outcome == outcome].groupby("solver", sort=False):
+            kinds = of_solver.groupby("problem_class", sort=False).formulation.unique()
+            pairs = ", ".join(f"{kind} ({', '.join(forms)})" for kind, forms in kinds.items())
+            texts.append(f"{solver} {verb} {pairs}.")
+    texts += [f"Not installed: {', '.join(absent)}."] if absent else []
+    return texts or ["No run ended."]
 
 
 def _race(runs: pd.DataFrame) -> str:
-    """Name the two fastest solvers that solve every instance, by shifted geometric means.
-
-    The ratio is the geometric mean of the ratio of their times on the same instances.
-    """
+    """Name the two fastest solvers of every instance, with the mean ratio of their times."""
     times = verdicts.wide(runs)
     solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
     order = verdicts.shifted_geometric_mean(solved).sort_values()
@@ -55,30 +58,13 @@ def _race(runs: pd.DataFrame) -> str:
     return text
 
 
-def _exceptions(runs: Any) -> list[str]:
-    """Return sentences on wrong answers, unsupported problems and absent solvers."""
-    texts, absent = list[str](), runs.facts["absent"]
-    faults = {"wrong": "has a status that our residuals refute for", "unsupported": "cannot take"}
-    table = runs.tables["runs"]
-    for outcome, verb in faults.items():
-        for solver, of_solver in table[table.outcome == outcome].groupby("solver", sort=False):
-            kinds = of_solver.groupby("problem_class", sort=False).formulation.unique()
-            pairs = ", ".join(f"{kind} ({', '.join(forms)})" for kind, forms in kinds.items())
-            texts.append(f"{solver} {verb} {pairs}.")
-    return texts + ([f"Not installed: {', '.join(absent)}."] if absent else [])
-
-
 def plot(runs: Any, ax: Any = None) -> Any:
     """Plot the matrix of the first class and setting."""
     return _matrix(next(iter(runs.tables["runs"].groupby(verdicts.GROUP, sort=False)))[1], ax)
 
 
 def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
-    """Plot a row per solver and formulation, the exact method first, and a column per size.
-
-    A tile holds the geometric mean of the seconds, or the worst outcome. Solvers that lack a
-    formulation have no row.
-    """
+    """Plot mean seconds or the worst outcome, with the exact method in the first row."""
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 
@@ -122,12 +108,6 @@ def fill(report: Report, runs: Any) -> None:
         name = f"{kind}-{setting}".lower().replace(" ", "-")
         report.add(_matrix(rows).figure, caption, name=name, alt=caption)
     report.add("\n".join(f"- {escape_markdown(text)}" for text in texts[1:]))
-    if "means" in tables:
-        means, keys = tables["means"], runs.keys["means"]
-        doubtful = ["wrong", "inaccurate", "failed", "crashed"]
-        rows = means.loc[means[doubtful].any(axis=1), [*keys, "runs", "solved", *doubtful]]
-        rows = rows.sort_values("wrong", ascending=False)
-        report.add(rows, "Contenders with failures other than limits", name="failures", keys=keys)
     report.add(
         f"{len(verdicts.counted(tables['runs'])):,} runs on {machine['cpu']}, {machine['system']}."
     )

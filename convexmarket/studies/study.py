@@ -30,8 +30,7 @@ from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
 
 Floats = NDArray[np.float64]
-Row = dict[str, Any]
-_Point = dict[str, Any]  # the market, the values of the axes and the draw of a run
+Row = dict[str, Any]  # of a table, or the market, the values of the axes and the draw of a run
 
 #: Markets that are paid and audited: markets with a closed form, all, or none.
 Extent = Literal["exact", "all", "none"]
@@ -235,9 +234,9 @@ class Study:
         joined = {name: _joined(parts, keys[name]) for name, parts in tables.items()}
         return Runs(kind="study", keys=keys, tables=joined, facts=facts)
 
-    def _points(self) -> list[_Point]:
+    def _points(self) -> list[Row]:
         """Return the runs: for each market, the axes that it depends on, and draws."""
-        points, axes = list[_Point](), dict[str, Any](self.axes)
+        points, axes = list[Row](), dict[str, Any](self.axes)
         if any(_DRAWN in _parameters(each) for each in self.markets.values()):
             axes[_DRAWN] = range(self.draws)
         for name, market in self.markets.items():
@@ -266,7 +265,7 @@ def _parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-def _made(entry: Any, point: _Point, seed: int) -> Any:
+def _made(entry: Any, point: Row, seed: int) -> Any:
     """Return a market or learner; functions are called with axes and random numbers."""
     if hasattr(entry, "fit"):
         return unfitted(entry)
@@ -279,7 +278,7 @@ def _made(entry: Any, point: _Point, seed: int) -> Any:
     return entry(**arguments)
 
 
-def _definition(entry: Any, point: _Point, seed: int) -> str:
+def _definition(entry: Any, point: Row, seed: int) -> str:
     """Return a text for the key of a journal that changes with a market or learner."""
     try:
         made = _made(entry, point, seed)
@@ -326,7 +325,7 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
 
 
 def _solve(
-    entry: Any, point: _Point, plan: Row, learner: Any, data: Any, *, ready: Callable[[float], None]
+    entry: Any, point: Row, plan: Row, learner: Any, data: Any, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
     """Perform one run and return its rows in each table; an error becomes a row."""
     ready(1.0)
@@ -403,7 +402,7 @@ def _audit(market: Market, plan: Row) -> Row:
 
 
 def _train(
-    learner: Any, data: Any, point: _Point, plan: Row, epsilon: Floats
+    learner: Any, data: Any, point: Row, plan: Row, epsilon: Floats
 ) -> tuple[list[Row], Row]:
     """Train and test a model under each draw of the noise; NaN if training fails."""
     fits, facts = [], {"guarantee_max": np.nan, "learner_message": ""}

@@ -1,8 +1,4 @@
-"""Outcomes of the runs of a solver study, and their mean times and profiles.
-
-A *contender* is a solver with a formulation. Contenders are compared within a *group*: the runs of
-one problem class under one setting.
-"""
+"""Outcomes of the runs of a solver study; means and profiles of solvers with formulations."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.studies.execution import ending
-from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS
+from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS, Row
 
 #: The outcomes of runs that count; key columns of an instance, a run, a contender and a group.
 COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
@@ -33,12 +29,9 @@ _MEASURED = [prefix + name for prefix in ("", AGAIN) for name in OF_SOLVE]
 _MEASURED += [*_TEXTS, "declaration_s", "again_cold_s", "peak_memory_mb"]
 _REFERENCE = ["certainty", "doubt", "reference", "again_reference"]
 
-#: The labels and the results of a run.
-Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 
-
-def tabulate(records: Iterable[Record]) -> pd.DataFrame:
-    """Return a row with labels and measurements for each run; missing texts are empty."""
+def tabulate(records: Iterable[tuple[Row, Row]]) -> pd.DataFrame:
+    """Return a table with the labels and the reply of each run; missing texts are empty."""
     rows = [
         {**reply, **reply.get("result", {}), "log": ending(reply), **labels}
         for labels, reply in records
@@ -51,10 +44,9 @@ def tabulate(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def references_of(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the objectives that runs are compared with, one row per instance.
+    """Return the reference objective of each instance, with its certainty and doubt.
 
-    A run with tiny residuals and a better value refutes and replaces a reference, also an exact
-    one. ``certainty`` is "exact", "refuted", "none" or the residuals; ``doubt`` is the uncertainty.
+    A run with tiny residuals and a better value replaces a reference, even an exact one.
     """
     is_reference = table.setting == REFERENCE
     values = {prefix + "objective": prefix + "reference" for prefix in ("", AGAIN)}
@@ -79,10 +71,7 @@ def references_of(table: pd.DataFrame) -> pd.DataFrame:
 def judge(
     table: pd.DataFrame, references: pd.DataFrame, tolerances: Mapping[str, float]
 ) -> pd.DataFrame:
-    """Return the runs with reference, accuracy and outcome.
-
-    The tolerance of a setting bounds the accuracy, and the uncertainty of the references used.
-    """
+    """Return the runs with outcomes; a tolerance bounds their errors, and doubts of references."""
     runs = table[table.setting != REFERENCE].drop(columns=["certainty", "doubt"])
     runs = runs.merge(references[[*INSTANCE, *_REFERENCE]], on=INSTANCE)
     runs["tolerance"] = runs.setting.map(tolerances)
@@ -106,10 +95,7 @@ def judge(
 
 
 def outcomes_of(status: pd.Series, accurate: pd.Series) -> pd.Series:
-    """Return the outcomes of solves within the limits, from statuses in CVXPY's spelling.
-
-    Infeasible and unbounded are "wrong", because all problems have an optimum.
-    """
+    """Return the outcomes for CVXPY's statuses, on problems that have an optimum."""
     optimal = status.isin([cp.OPTIMAL, EXACT])
     rules = {
         "solved": (optimal | (status == cp.OPTIMAL_INACCURATE)) & accurate,
@@ -171,10 +157,7 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
 
 
 def profiles(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return performance profiles of solvers over all sizes of a group (Dolan and Moré, 2002).
-
-    The share of the instances is solved within tau times the time of the fastest solver.
-    """
+    """Return the shares solved within tau times the fastest time (Dolan and Moré, 2002)."""
     pieces = {}
     for group, rows in runs.groupby(GROUP, sort=False):
         times = wide(rows)

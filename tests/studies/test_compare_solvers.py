@@ -203,5 +203,3 @@ def test_a_page_of_several_classes_has_a_matrix_for_each():
         "ridge, setting default, size 100: ECOS, primal is the fastest"
     )
     assert [figure.name for figure in report.figures] == ["ridge-default", "budget-default"]
-    assert report.tables[0].name == "failures"
-    assert report.tables[0].frame.solver.tolist() == ["OSQP"]

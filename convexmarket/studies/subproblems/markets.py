@@ -1,8 +1,4 @@
-"""Subproblems of markets in numbers, which a solver study declares, solves and checks.
-
-The formulation ``unscaled`` is the declaration in the weights themselves, of order 1/m. The others
-use ``m*a``; a study measures the difference.
-"""
+"""Subproblems of markets: ``unscaled`` uses the weights a, other formulations ``m*a``."""
 
 from __future__ import annotations
 
@@ -32,10 +28,7 @@ _STEPS = sorted(range(-20, 20), key=abs)
 
 
 class Declared(NamedTuple):
-    """A DPP subproblem in CVXPY, with equations and inequalities.
-
-    ``place`` sets the parameters; ``answer`` returns the last solution: weights, or a model.
-    """
+    """A DPP problem; ``place`` sets its parameters, ``answer`` returns its weights or model."""
 
     problem: cp.Problem
     place: Callable[[Any], None]
@@ -79,10 +72,9 @@ def _value(market: Market, weights: Floats, eta: float) -> float:
 
 
 def at_eta(market: Market) -> Instance:
-    """Return a market at an eta and, by the factor ``CHANGE``, at another; it answers with weights.
+    """Return a market at two values of eta, with the weights as its answer.
 
-    Eta is optimal for the papers' market (class "allocation", with mu > 0; A, Section IV). For any
-    other (class "variants") it has the order of magnitude of the constraints.
+    Eta is optimal for the papers' market (A, Section IV), and feasible for any other market.
     """
     form, active = market.form, market.form.active
     low, high = form.eta_range
@@ -132,10 +124,7 @@ def at_eta(market: Market) -> Instance:
 
 
 def certified_search(market: Market) -> Instance:
-    """Return the papers' market with a search over eta, to a certified gap of 1e-6.
-
-    The answer is the weights followed by eta. It has no parameter and is solved once.
-    """
+    """Return the papers' market with a search over eta; the answer is the weights and eta."""
 
     def search(formulation: Any, solver: Any, options: Mapping[str, Any]) -> Allocation:
         given = {"formulation": formulation, "solver": solver, "solver_options": options}
@@ -159,8 +148,7 @@ def certified_search(market: Market) -> Instance:
 def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
     """Return the weights under given guarantees: ``min mu*||a|| + sigma*s``, ``a <= s*epsilon``.
 
-    Here ``s = 1/eta``, and the answer is the weights followed by s. The second value of epsilon has
-    the entries of the first in reverse order.
+    Here ``s = 1/eta``, and the answer is the weights and s. The second epsilon is in reverse order.
     """
 
     def declared(formulation: str) -> Declared:
@@ -197,9 +185,8 @@ def granted(market: Market) -> Instance:
 
 
 def budget(market: Market) -> Instance:
-    """Return a market with a :class:`Budget` instead of a price: one program in a and 1/eta.
+    """Return a market with a :class:`Budget`: one program in a and 1/eta, which are the answer.
 
-    The answer is the weights followed by 1/eta. The second value of the budget is larger.
     ``joint-scaled`` measures 1/eta in a unit that is natural for the budget.
     """
     form = market.form

@@ -1,7 +1,4 @@
-r"""Subproblems of models: logistic and ridge regression, the fit to predictions, and the z-block.
-
-Weights of order 1/m multiply every row. ``unscaled`` is the unchanged objective.
-"""
+"""Subproblems of models: logistic and ridge regression, the fit to predictions, and the z-block."""
 
 from __future__ import annotations
 

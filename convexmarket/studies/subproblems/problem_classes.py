@@ -1,8 +1,7 @@
 """Subproblems at any size: of a market, of a function that returns markets, or of a class name.
 
-The classes have instances on the data of this package. Markets draw their sellers from the uniform
-prior of the papers' experiment. Models are trained on its breast-cancer records, ridge regression
-on medical charges.
+A class draws sellers from the prior of the papers' experiment, and rows from its records of breast
+cancer; ridge regression uses medical charges.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ MarketOf = Callable[[int, np.random.Generator], Market]
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A subproblem at any size up to ``largest``, or at ``own_size`` only.
-
-    ``name`` distinguishes subproblems of one class in the same problem.
-    """
+    """A named subproblem at any size up to ``largest``, or at ``own_size`` only."""
 
     problem_class: str
     make: Make
@@ -111,7 +107,6 @@ _LABEL_NOISE = 0.1
 
 
 def _drawn(name: str, size: int, rng: np.random.Generator) -> Instance:
-    """Draw an instance of a class."""
     if name == "semi-interactive fit":
         return models.draw_fit(wdbc(), _REGULARIZATION, size, rng)
     if name in ("given guarantees", "ridge"):
