@@ -42,10 +42,7 @@ def measure_run(
     *,
     ready: Callable[[float], None],
 ) -> Row:
-    """Build an instance by a seed, and measure one run of it.
-
-    ``ready`` starts the clock when the instance is built and the solver is loaded.
-    """
+    """Build an instance, load the solver, start the clock by ``ready``, and measure a run."""
     instance = make(size, np.random.default_rng(seed))
     if solver == REFERENCE:
         ready(_PATIENCE)
@@ -160,10 +157,7 @@ def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
 
 
 def measure_reference(instance: Instance) -> Row:
-    """Measure the exact method or else the solve of any formulation with the smallest residuals.
-
-    ``certainty`` is "exact" or describes the residuals; ``doubt`` is their maximum.
-    """
+    """Measure the exact method, or else the formulation whose largest residual is smallest."""
     row = measure(instance, EXACT, EXACT, {})
     if row["status"] == EXACT:
         return row | {"certainty": EXACT, "doubt": 0.0}

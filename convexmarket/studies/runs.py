@@ -20,7 +20,6 @@ from convexmarket.report.results import RESULTS, read_content, restored_frame, s
 from convexmarket.studies import online_page, solver_page, study_page
 
 FORMAT = "convexmarket-runs/1"
-#: Functions for the statements, the figure and the report of each kind of runs.
 _PAGES: dict[str, Any] = {"study": study_page, "solvers": solver_page, "online": online_page}
 
 

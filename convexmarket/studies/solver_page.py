@@ -108,9 +108,8 @@ def fill(report: Report, runs: Any) -> None:
         name = f"{kind}-{setting}".lower().replace(" ", "-")
         report.add(_matrix(rows).figure, caption, name=name, alt=caption)
     report.add("\n".join(f"- {escape_markdown(text)}" for text in texts[1:]))
-    report.add(
-        f"{len(verdicts.counted(tables['runs'])):,} runs on {machine['cpu']}, {machine['system']}."
-    )
+    count = len(verdicts.counted(tables["runs"]))
+    report.add(f"{count:,} runs on {machine['cpu']}, {machine['system']}.")
     report.add("\n".join(f"- {text}" for text in runs.facts["caveats"]), appendix=True)
     for name, rows in tables.items():
         report.add(rows, f"All {name}", name=f"all-{name}", keys=runs.keys[name], appendix=True)

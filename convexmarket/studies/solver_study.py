@@ -41,8 +41,6 @@ KEYS = {
     "profiles": (*verdicts.GROUP, *verdicts.CONTENDER, "tau"),
 }
 
-#: The setting "default": the options of CVXPY, and the largest error of a solved run.
-_DEFAULT = {"tolerance": 1e-3}
 #: Outcomes that also apply to larger runs.
 _LIMITS = {"time limit", "memory limit", "unsupported"}
 
@@ -251,7 +249,7 @@ def _settings(
     checks.check_instance("settings", settings, Mapping, 'options by name, {"mine": {...}}')
     tolerances, options = dict[str, float](), dict[tuple[str, str], Any]()
     for name, given in settings.items():
-        value: Any = _DEFAULT if name == "default" and given is None else given
+        value: Any = {"tolerance": 1e-3} if name == "default" and given is None else given
         keys = set(value) if isinstance(value, Mapping) else set()
         if not {"tolerance"} <= keys <= {"tolerance", "options"} or name == REFERENCE:
             form = '{"tolerance": 1e-4, "options": {"CLARABEL": {...}}}'

@@ -252,7 +252,7 @@ class Study:
 
 
 def _missing(values: Sequence[Any]) -> list[Any]:
-    """Return the placeholder for an axis, or for draws, on which a run does not depend."""
+    """Return the value of an axis, or of draws, on which a run does not depend."""
     if isinstance(values, range):
         return [0]
     return [""] if any(isinstance(value, str) for value in values) else [np.nan]

@@ -21,10 +21,9 @@ from convexmarket.terms import Budget, EtaRange
 
 Floats = NDArray[np.float64]
 
-#: Second value of a parameter relative to the first; relative gap of a complete search.
-CHANGE, GAP = 1.25, 1e-6
-#: Powers of ``CHANGE`` in the search for a feasible eta.
-_STEPS = sorted(range(-20, 20), key=abs)
+#: Second value of a parameter relative to the first; relative gap of a complete search; powers of
+#: ``CHANGE`` in the search for a feasible eta.
+CHANGE, GAP, _STEPS = 1.25, 1e-6, sorted(range(-20, 20), key=abs)
 
 
 class Declared(NamedTuple):
@@ -39,10 +38,9 @@ class Declared(NamedTuple):
 class Instance:
     """A problem with several declarations, and with two ``values`` of its parameters.
 
-    ``declare`` takes a formulation, ``objective`` an answer and a value of the parameters, and
-    ``violation`` an answer. ``exact`` returns the optimum, or None if no method is known. ``scale``
-    is the smallest size to which errors of the objective are relative. A sequence of programs has
-    a ``search`` by formulation, solver and options instead of a declaration.
+    ``exact`` returns the optimum, or None if no method is known. ``scale`` is the smallest size to
+    which errors of the objective are relative. A sequence of programs has a ``search`` by
+    formulation, solver and options instead of ``declare``.
     """
 
     problem_class: str

@@ -45,8 +45,7 @@ def logistic(
     .. math:: \min_w\; \sum_j a_j \log(1 + e^{-y_j w^\top x_j}) + \tfrac{\Lambda}{2}\|w\|^2
               + b^\top w
 
-    ``primal`` and its Fenchel ``dual`` multiply it by the number of rows. The answer is the model
-    w. The labels y are -1 or 1, the weights a sum to one, and ``noise`` holds both values of b.
+    ``primal`` and its Fenchel ``dual`` multiply the objective by the number of rows.
     """
     m, n_features = X.shape
     signed = y[:, None] * X
@@ -95,8 +94,7 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
     .. math:: \min_\theta\; \sum_j a_j (y_j - x_j^\top\theta)^2 + \lambda\|\theta\|^2
 
     ``primal`` is the sum of squares of :math:`\sqrt{m a_j}(y_j - x_j^\top\theta)`. ``normal`` is
-    the quadratic form of the normal equations, and ``factor`` the same by a triangular factor; both
-    have the size of the model. The answer is theta. ``labels`` holds both values of y.
+    the quadratic form of the normal equations, and ``factor`` the same by a triangular factor.
     """
     m, n_features = X.shape
     root = np.sqrt(weights)[:, None]
@@ -145,10 +143,8 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
 def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
-    A public model f, under the norm bound of the private model, is fitted to its noisy predictions.
-    The answer is f at the points, followed by its norm. ``predictions`` holds both values of p.
-    ``diagonal`` measures the residuals in the eigenvectors of the kernel, and ``quadratic`` uses
-    the kernel itself.
+    The answer is the fitted function at the points, followed by its norm. ``diagonal`` measures the
+    residuals in the eigenvectors of the kernel, and ``quadratic`` uses the kernel itself.
     """
     basis, size = KernelBasis(kernel), len(kernel)
     rank = basis.roots.size
@@ -203,16 +199,13 @@ def draw_fit(rows: Any, regularization: float, size: int, rng: np.random.Generat
 def z_block(joint: JointMarket) -> Instance:
     """Return the best weights of a joint market at a fixed eta, for the losses of two models.
 
-    ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), linearised at
-    the optimal weights, where the convex-concave procedure ends; ``purchase`` is the same choice in
-    ``m*a``. Eta is optimal without a model; the models are the first two of alternation.
+    ``exponential`` is the convex-concave procedure in z = log(a), linearised at the optimal
+    weights; ``purchase`` is the same choice in ``m*a``. Eta is optimal without a model.
     """
     purchases = PurchaseStep(joint)
     if purchases.form is None:
-        raise NotSupportedError(
-            "the z-block is linearised at the optimal weights, which only the method 'projections' "
-            f"computes; it does not apply to {shown(joint.market)}"
-        )
+        needed = "the z-block is linearised at the optimal weights of the method 'projections'"
+        raise NotSupportedError(f"{needed}; it does not apply to {shown(joint.market)}")
     form, able = purchases.form
     start = purchases(np.zeros(joint.X.shape[1]))
     eta, costs = start.eta, joint.market.sellers.virtual_costs

@@ -37,7 +37,6 @@ CLASSES: dict[str, tuple[str, ...]] = {
 }
 
 Make = Callable[[int, np.random.Generator], Instance]
-MarketOf = Callable[[int, np.random.Generator], Market]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +61,7 @@ _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
 
 
 def families_of_market(
-    example: Market, market_of: MarketOf | None = None, name: str = ""
+    example: Market, market_of: Callable[..., Market] | None = None, name: str = ""
 ) -> list[Family]:
     """Return the subproblems of the example, or of ``market_of`` at any size with its pieces."""
     form = example.form
@@ -82,11 +81,11 @@ def families_of_market(
         raise NotSupportedError(f"{example!r} has no subproblem to compare: {error}") from None
     own_size = None if market_of else len(example.sellers)
     of = market_of or (lambda _size, _rng: example)
-    return [Family(each, partial(_of_market, each, of), name, own_size) for each in classes]
 
+    def make(problem_class: str, size: int, rng: np.random.Generator) -> Instance:
+        return _OF_MARKET[problem_class](of(size, rng))
 
-def _of_market(name: str, market_of: MarketOf, size: int, rng: np.random.Generator) -> Instance:
-    return _OF_MARKET[name](market_of(size, rng))
+    return [Family(each, partial(make, each), name, own_size) for each in classes]
 
 
 def families_of_class(name: str) -> list[Family]:
