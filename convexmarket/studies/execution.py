@@ -211,8 +211,12 @@ class Journal:
         if path is None:
             return
         place = Path(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(place, "a+b")  # noqa: SIM115
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(place, "a+b")  # noqa: SIM115
+        except OSError as error:
+            why = f"journal: {path} cannot be written ({error.strerror}); name another file"
+            raise ParameterError(why) from None
         try:
             self._open(path)
         except ParameterError:

@@ -13,7 +13,6 @@ import joblib
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import is_regressor
 
 from convexmarket import checks, errors
 from convexmarket.allocation import allocate
@@ -23,7 +22,7 @@ from convexmarket.incentives.audit import audit_incentives
 from convexmarket.incentives.rules import estimate_payments
 from convexmarket.learners.private_learner import unfitted
 from convexmarket.market import Market
-from convexmarket.privacy import Simulation
+from convexmarket.privacy import PrivacyAccountant, Simulation
 from convexmarket.studies.execution import Execution, ending
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
@@ -64,8 +63,8 @@ class Study:
     Parameters
     ----------
     markets : mapping of str, or sequence
-        Each is a :class:`Market` or a function that returns a market. The parameters of a function
-        are names of ``axes`` and, optionally, ``draw``, a :class:`numpy.random.Generator`:
+        Each is a :class:`Market` or a function that returns a market. Required parameters of a
+        function are names of ``axes`` or ``draw``, a :class:`numpy.random.Generator`:
         ``lambda gamma, draw: cm.Market(...)``.
     axes : mapping of str to sequence, optional
         The values of each axis: numbers or text. Every combination is a run.
@@ -75,8 +74,9 @@ class Study:
     seed : int, default 0
         Seed of the draws and of the learner's noise.
     learner : learner, or function that returns a learner, optional
-        Trained under the guarantees of each allocation. The parameters of a function are names of
-        axes, as in ``lambda regularization: cm.PrivateLogisticRegression(...)``.
+        Trained under the guarantees of each allocation, with ``fit``, ``guarantee_`` and
+        ``predict``. Required parameters of a function are names of axes, as in
+        ``lambda regularization: cm.PrivateLogisticRegression(...)``.
     data : MarketData or RegressionData, optional
         The rows of the learner; one training row per seller.
     noise_draws : int, default 1
@@ -136,7 +136,7 @@ class Study:
         idle, known = set(self.axes), {*self.axes, _DRAWN}
         for name, function in (*self.markets.items(), ("learner", learner)):
             idle -= _parameters(function)
-            for unknown in _parameters(function) - known:
+            for unknown in _parameters(function, required=True) - known:
                 unmet = f"the parameter {unknown!r}, which is not an axis"
                 raise errors.ParameterError(f"{name!r} has {unmet}; add it to axes")
         for name in [*sorted({"market", _DRAWN} & set(self.axes)), *idle]:
@@ -177,7 +177,8 @@ class Study:
         time_limit, memory_limit : float, optional
             Largest seconds and megabytes of a run. With a limit, each run has a separate process.
         journal : path, optional
-            File that records each run when it ends; the same call resumes from it.
+            File that records each run when it ends; the same call resumes from it. Functions are
+            also called in this process before the runs, to detect changes of their markets.
         progress : bool or callable
             Whether to print progress to standard error, or a function of (stage, done, total).
 
@@ -186,7 +187,7 @@ class Study:
         Runs
             With the keys market, the axes, and draw if a function takes draws; and the tables
 
-            - ``runs``: status ("solved", or how it failed) and message; objective, lower_bound,
+            - ``runs``: status ("solved", or the failure) and message; objective, lower_bound,
               gap; error (the objective without payments), n_effective, eta, n_sellers, n_bought,
               epsilon_max; expected_payments (psi'u(eps)); payments, with their error and method;
               incentives and reason; method, solver, solves, seconds. With a learner also the mean
@@ -258,11 +259,12 @@ def _missing(values: Sequence[Any]) -> list[Any]:
     return [""] if any(isinstance(value, str) for value in values) else [np.nan]
 
 
-def _parameters(function: Any) -> set[str]:
-    """Return the parameters of a function; parameters of learners are not axes."""
+def _parameters(function: Any, *, required: bool = False) -> set[str]:
+    """Return the names of all or of the required parameters of a function, not of a learner."""
     if hasattr(function, "fit") or not callable(function):
         return set()
-    return set(inspect.signature(function).parameters)
+    listed = inspect.signature(function).parameters.values()
+    return {each.name for each in listed if not required or each.default is each.empty}
 
 
 def _made(entry: Any, point: Row, seed: int) -> Any:
@@ -271,9 +273,9 @@ def _made(entry: Any, point: Row, seed: int) -> Any:
         return unfitted(entry)
     if not callable(entry):
         return entry
-    arguments = {name: point.get(name, 0) for name in _parameters(entry)}
-    if _DRAWN in arguments:
-        stream = np.random.SeedSequence(seed, spawn_key=(_MARKETS, arguments[_DRAWN]))
+    arguments = {name: point[name] for name in _parameters(entry) & set(point) - {"market"}}
+    if _DRAWN in _parameters(entry):
+        stream = np.random.SeedSequence(seed, spawn_key=(_MARKETS, point.get(_DRAWN, 0)))
         arguments[_DRAWN] = np.random.default_rng(stream)
     return entry(**arguments)
 
@@ -404,8 +406,8 @@ def _audit(market: Market, plan: Row) -> Row:
 def _train(
     learner: Any, data: Any, point: Row, plan: Row, epsilon: Floats
 ) -> tuple[list[Row], Row]:
-    """Train and test a model under each draw of the noise; NaN if training fails."""
-    fits, facts = [], {"guarantee_max": np.nan, "learner_message": ""}
+    """Train and test a model with each draw of the noise; the errors are NaN if a fit fails."""
+    fits, facts = [], dict[str, Any](guarantee_max=np.nan)
     parts = [part for part in ("validation", "test") if hasattr(data, f"X_{part}")]
     for draw in range(plan["noise_draws"]):
         fits.append({"noise_draw": draw, "test_error": np.nan})
@@ -415,13 +417,15 @@ def _train(
                 data.X_train, data.y_train, epsilon=epsilon, random_state=noise
             )
             facts["guarantee_max"] = float(np.max(model.guarantee_.epsilon))
+            sold = PrivacyAccountant(epsilon, model.guarantee_.delta, composition="basic")
+            sold.charge(model.guarantee_)  # raises an error if the guarantee exceeds the sales
             for part in parts:
                 labels = getattr(data, f"y_{part}")
                 off = np.asarray(model.predict(getattr(data, f"X_{part}"))) - labels
-                wrong = off**2 if is_regressor(model) else off != 0
+                wrong = off**2 if isinstance(data, RegressionData) else off != 0
                 fits[-1][f"{part}_error"] = float(np.mean(wrong))
         except Exception as error:  # a learner of the user may raise anything
-            facts["learner_message"] = _message(error)
+            facts |= {"status": "training failed", "message": _message(error)}
     table = pd.DataFrame(fits).drop(columns="noise_draw")
     means = {str(name): float(table[name].mean(skipna=False)) for name in table}
     return fits, means | {"test_error_std": float(table.test_error.std(skipna=False))} | facts

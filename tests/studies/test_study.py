@@ -1,6 +1,7 @@
 """Tests of studies of markets: rows, paired draws, learners, failures, limits and journals."""
 
 import ast
+import functools
 import json
 import sys
 import time
@@ -200,14 +201,57 @@ def no_learner():
 
 
 @pytest.mark.parametrize("learner", [Refusing(), no_learner])
-def test_a_learner_that_refuses_leaves_the_market_solved(learner, tmp_path):
+def test_a_failed_fit_is_the_status_of_its_run(learner, tmp_path):
     data = synthetic(30, 3, random_state=0)
     market = cm.Market(cm.Sellers(PRIOR.sample(len(data.X_train), 0), PRIOR), BASE)
     study = cm.Study([market], learner=learner, data=data)
-    frame = study.run(journal=tmp_path / "runs.jsonl", progress=False).to_frame()
-    assert frame.status.tolist() == ["solved"]
+    runs = study.run(journal=tmp_path / "runs.jsonl", progress=False)
+    frame = runs.to_frame()
+    assert frame.status.tolist() == ["training failed"]
+    assert frame.message.tolist() == ["ValueError: too little privacy"]
     assert frame.test_error.isna().all()
-    assert frame.learner_message.tolist() == ["ValueError: too little privacy"]
+    assert frame.payments.notna().all()
+    assert "training failed" in str(runs)
+
+
+class Majority:
+    """A learner without a base class, whose guarantee is a multiple of the epsilon bought."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def fit(self, X, y, *, epsilon, random_state=None):
+        self.guarantee_ = cm.Guarantee.pure(self.factor * np.asarray(epsilon))
+        return self
+
+    def predict(self, X):
+        return np.ones(len(X))
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, "solved"), (5.0, "training failed")])
+def test_a_guarantee_above_the_purchase_fails_the_run(factor, status):
+    data = synthetic(30, 3, random_state=0)
+    market = cm.Market(cm.Sellers(PRIOR.sample(len(data.X_train), 0), PRIOR), BASE)
+    frame = cm.Study([market], learner=Majority(factor), data=data).run(progress=False).to_frame()
+    assert frame.status.tolist() == [status]
+    assert frame.test_error.notna().all() == (status == "solved")
+
+
+def test_parameters_with_defaults_are_not_axes():
+    def market(gamma=0.3, other=2):
+        return by_gamma(gamma * other / 2)
+
+    studies = cm.Study({"by default": market}), cm.Study({"by axis": market}, axes={"gamma": [0.3]})
+    runs = [study.run(progress=False).to_frame() for study in studies]
+    assert runs[0].objective.tolist() == runs[1].objective.tolist()
+    partial = cm.Study({"partial": functools.partial(by_gamma, gamma=0.3)})
+    assert partial.run(progress=False).to_frame().objective.tolist() == runs[0].objective.tolist()
+
+
+def test_a_journal_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ParameterError, match=r"cannot be written .*name another file"):
+        cm.Study([by_gamma(0.3)]).run(journal=tmp_path / "file" / "runs.jsonl", progress=False)
 
 
 @pytest.mark.parametrize(

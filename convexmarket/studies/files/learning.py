@@ -443,7 +443,7 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
             f"no candidate of the {row.model} model at gamma = {row.price:g} ({row.scenario}) "
             "fits its purchase; give larger values of learner.regularization, or of "
             "objective.sigma (of naive.eta_range for the naive model). The last error: "
-            f"{getattr(row, 'learner_message', '') or row.message}"
+            f"{row.message}"
         )
     return best
 
