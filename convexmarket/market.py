@@ -33,9 +33,9 @@ _GIVEN = (
 )
 _ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
 _BUDGET = (
-    "the budget makes the reports part of a constraint: a higher report reduces what the buyer can "
-    "afford, and may raise the seller's guarantee; use calibrate_gamma for truthful prices under a "
-    "budget with other terms or constraints"
+    "a budget makes the reports part of a constraint, so a higher report may raise the seller's "
+    "own guarantee; for truthful prices together with other terms or constraints, replace the "
+    "budget by the gamma of calibrate_gamma"
 )
 _UNKNOWN = (
     "{} reads the virtual costs, and the effect of a report on the seller's guarantee is not "

@@ -28,7 +28,7 @@ __all__ += ["reports_of", "scales"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Target and limit of relative errors, and smallest gap, of payments without an exact curve.
+#: Without an exact curve: target and largest relative error of payments; gap of allocations.
 ACCURACY, _LARGEST_ERROR, _SMALLEST_GAP = 1e-4, 1e-2, 1e-9
 
 

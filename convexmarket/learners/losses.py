@@ -125,7 +125,7 @@ class LogisticLoss(Loss):
 
 @dataclass(frozen=True)
 class _Clipped(Loss):
-    """A loss of the form above, whose slope is (f - y) / width, clipped to [low, high]."""
+    """A loss whose slope is (f - y) / width, clipped to [low, high] (see the module)."""
 
     width: float = field(default=0.0, kw_only=True)
 

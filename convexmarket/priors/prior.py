@@ -35,7 +35,7 @@ PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorL
 
 #: Smallest normal number. Smaller arguments of SciPy's beta distribution crash the process.
 SMALLEST = float(np.finfo(np.float64).tiny)
-#: Probability of a tail without nodes, and smallest probability of a cell of the ironing.
+#: Probability beyond the outermost nodes; smallest probability between two nodes for ironing.
 _TAIL, _SMALLEST_CELL = 1e-9, 1e-7
 
 

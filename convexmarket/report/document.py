@@ -298,7 +298,7 @@ class Report:
         """Return the blocks and the footer in Markdown."""
         texts = [block.to_markdown() for block in self._shown(appendix)]
         if not appendix and self._shown(True):
-            texts.append("More in the [appendix](appendix.md).")
+            texts.append("The [appendix](appendix.md) contains further results.")
         named = [f"{name} {self.versions.get(name)}" for name in ("convexmarket", "python")]
         footer = f"All data: [{RESULTS}]({RESULTS}). Made with {', '.join(named)}."
         return "\n\n".join([*texts, "---", footer])

@@ -269,7 +269,7 @@ class Constraint(Piece):
         return multipliers
 
 
-_ONE_EXPRESSION = "write an inner optimum as one expression, such as log_sum_exp or sum_largest"
+_ONE_EXPRESSION = "replace the variable by one CVXPY expression, such as log_sum_exp or sum_largest"
 _MIXED_INTEGER = (
     "integer variables make a market nonconvex: add the restriction to the constraints of "
     "declare(market, eta), whose `quantities` are expressions, and use a mixed-integer solver"

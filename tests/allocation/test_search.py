@@ -97,7 +97,7 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("psi", [[0.0, 1.0, 0.03125], [0.0, 0.0], [0.0, 5.0]])
 def test_an_infimum_beyond_the_outermost_solve_is_recognised(psi, formulation):
-    """At the outermost solve, the best eta for the computed weights is farther out."""
+    """For the weights at the largest eta of the search, the best eta is larger still."""
     market = cm.Market.standard(cm.Sellers(virtual_costs=psi), mu=1, sigma=1, gamma=10)
     with pytest.raises(UnattainedOptimumError, match="eta tends to infinity"):
         line_search(market, formulation, gap=1e-7)

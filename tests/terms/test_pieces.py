@@ -276,7 +276,7 @@ REFUSED = {
         rf"BadConstraint\(\) returned .*FiniteSet.* nonconvex: {COUNTS}": lambda: market_with(
             BadConstraint(lambda q: cp.FiniteSet(q.weights[0], [0.0, 0.5]))
         ),
-        rf"Bad\(\) uses .*, but {CLOSED}; write an inner optimum": lambda: market_with(
+        rf"Bad\(\) uses .*, but {CLOSED}; replace the variable by one": lambda: market_with(
             Bad(lambda q: cp.transforms.indicator([q.weights <= 0.5]))
         ),
         r"Bad\(\) is concave; a term must be convex": lambda: market_with(
