@@ -1,6 +1,6 @@
 """Drafts of problem files for a user's table, from the names and types of its columns.
 
-A draft contains neither cells nor the number of rows, because these values are private.
+A draft does not contain cells or the number of rows, because these values are private.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES = {
 _DRAFT = """\
 # Purchase from the sellers in a table. This file contains no cells of the table.
 # Replace every "?" by a public value, fixed before reports and rows are read. The page
-# docs/howto/choose.md describes how to choose the values.
+# docs/howto/choose.md explains the choice of the prior and of the weights.
 #   convexmarket run FILE                 reports the error against the payments
 #   convexmarket buy FILE --budget 50     writes the offers, the model and the certificate
 
@@ -40,7 +40,7 @@ file = {file}   # relative to this file
 {id}   # column of the sellers' ids; by default, line numbers
 {report}   # column of the prices asked per unit of epsilon; by default, reports are simulated
 {label}   # column to predict
-{classes}missing = "error"   # rule for empty cells; or "middle" (of the range), or "indicator"
+{classes}missing = "error"   # for empty cells; or "middle" (of the range), or "indicator"
 # Public rows are neither bought nor protected, so their owners must agree. Declare shares of the
 # file, such as {{ {shares} }}, or files instead of shares.
 public = "?"

@@ -41,7 +41,7 @@ _MOST_MISTAKES, _MOST_KEYS, _LONGEST_WORDS = 50, 5, 1_000
 def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Raise an error if a list contains equal entries, or tables with equal names."""
     if len({getattr(value, "name", value) for value in values}) < len(values):
-        raise ValueError("an entry is listed twice; list each once")
+        raise ValueError("an entry is listed twice; list each entry once")
     return values
 
 
@@ -180,8 +180,8 @@ class ProblemFile(Table):
     def perform(self, load: Any = None, *, journal: Any = None, progress: Any = True) -> Runs:
         """Run the problem.
 
-        ``load`` returns the subproblems of another file for its path; files of kind "solvers"
-        require it. The other arguments are those of :meth:`convexmarket.Study.run`.
+        ``load`` maps the path of another file to its subproblems and is required for the kind
+        "solvers". The other arguments are those of :meth:`convexmarket.Study.run`.
         """
         options = {"jobs": self.run.workers, "journal": journal, "progress": progress}
         return self._performed(load, options)

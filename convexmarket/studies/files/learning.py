@@ -155,7 +155,7 @@ class LearningFile(tables.ProblemFile):
         return getattr(given, "mu", None) or (mu,), getattr(given, "sigma", None) or (sigma,)
 
     def read(self) -> tuple[Any, dict[str, Sellers]]:
-        """Read the rows, and build the sellers of the training rows for each scenario."""
+        """Read the rows, and create the sellers of the training rows for each scenario."""
         table, (rows, ids, reported) = self.sellers, self.data.load(self)
         if reported is not None:
             return rows, {REPORTED: Sellers(reported, self.prior, ids)}
@@ -201,8 +201,8 @@ class LearningFile(tables.ProblemFile):
         """Buy from the sellers of a user's table, and train the model.
 
         ``group`` names the column of the sellers' groups. ``at_least`` maps groups to lower bounds
-        on their shares of the weight. ``options`` are arguments of :func:`convexmarket.buy`. In
-        this method, ``gamma`` or ``budget`` replaces the gamma of the file.
+        on their shares of the weight. ``options`` are arguments of :func:`convexmarket.buy`, of
+        which ``gamma`` or ``budget`` replaces the gamma of the file.
         """
         data, cap = self.data, self.objective.cap
         if not isinstance(data, OwnData) or data.report is None:
@@ -243,7 +243,7 @@ class LearningFile(tables.ProblemFile):
         return market_page.learning_report(self, runs)
 
     def subproblems(self) -> list[Family]:
-        """Return the subproblems of the market with the middle candidate of each parameter."""
+        """Return the subproblems of the market for the middle candidate of each parameter."""
         values, cap, rows = self.learner.candidates, self.objective.cap, self.data.load(self).rows
         learner = self.learner_of(values[len(values) // 2])
         numbers = (*self.weights(learner, rows.X_train.shape[1]), self.objective.gamma)
@@ -350,7 +350,7 @@ class ClassifierFile(LearningFile):
         if self.naive is not None:
             markets[NAIVE] = naive
             axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
-        learner = {"learner": lambda regularization: self.learner_of(regularization)}
+        learner: Any = {"learner": lambda regularization: self.learner_of(regularization)}
         tried = Study(markets, axes=axes, **learner, **trained).run(audits="none", **options)
         runs, keys = tried.tables["runs"], list(tried.keys["runs"])
         places = _chosen(runs, gammas)[[*keys, "model", "price"]]
@@ -390,14 +390,14 @@ class ClassifierFile(LearningFile):
         }, {**self._baseline(rows), "one_class_error": float(1 - common), "caveats": CAVEATS}
 
     def _search(self, sold: Any, rows: Any) -> learners.PrivateSearch:
-        """Build a search among the values of Lambda that are feasible with half of the privacy."""
+        """Build a search among the values of Lambda for which half of the privacy sold suffices."""
         candidates = []
         for value in self.learner.candidates:
             with suppress(errors.ParameterError):
                 self.learner_of(value).promise(sold / 2 * (1 - 1e-9), rows.X_train.shape[1])
                 candidates.append(value)
         if not (candidates and sold.any()):
-            raise errors.ParameterError("no regularization retains half of the privacy sold")
+            raise errors.ParameterError("half of the privacy sold is too little for every Lambda")
         return learners.PrivateSearch(
             self.learner_of(candidates[0]),
             {"regularization": candidates},

@@ -25,7 +25,7 @@ KINDS: dict[str, type[ProblemFile]] = {
     "online": OnlineFile,
     "solvers": SolversFile,
 }
-#: Placeholder for a missing value in the drafts of ``convexmarket init``.
+#: Placeholder for an undeclared value in the drafts of ``convexmarket init``.
 UNDECLARED = "?"
 #: Maximum size of a problem file in bytes.
 _LARGEST_FILE = 1_000_000

@@ -181,7 +181,7 @@ class _SomeSellers(tables.Table):
     def _one_source(self) -> Self:
         sources = ("count", "sensitivities", "groups", "file")
         if sum(bool(getattr(self, name, None)) for name in sources) != 1:
-            raise ValueError("give one of count and sensitivities, or of groups and file")
+            raise ValueError("declare the sellers by one of count, sensitivities, groups and file")
         return self
 
     def reports(self, prior: Prior, rng: np.random.Generator) -> Any:
@@ -306,7 +306,7 @@ _Changes = Annotated[
 
 
 class VariantTable(tables.Table):
-    """Variant of the market in the file."""
+    """Variant of the market. Changes are merged key by key; ``false`` removes an entry."""
 
     name: tables.Name
     """Name in figures and tables."""
@@ -322,7 +322,7 @@ class VariantTable(tables.Table):
         return (np.nan,) if self.sweep is None else self.sweep.values
 
     def complete(self, base: Mapping[str, Any], path: str, seed: int) -> list[MarketTable]:
-        """Return the market at each value of the sweep; keys in errors begin with ``path``."""
+        """Return the market at each value of the sweep; ``path`` precedes the keys in errors."""
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
         table, markets = _merged(base, changes, path), []
         for value in self.values:
@@ -352,7 +352,7 @@ class CompareTable(tables.Table):
     base: tables.Name
     """Name of the reference variant."""
     quantities: tables.Several[Quantity]
-    """Compared columns of the runs, or "share" for the share of a group in the weight."""
+    """Columns of the table of runs to compare; "share" is the share of a group in the weight."""
     group: Annotated[str, Field(max_length=200)] = ""
     """Name of the group for "share"."""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
@@ -416,7 +416,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return problem
 
     def points(self) -> list[Point]:
-        """Build the markets of every variant, and read sellers from files."""
+        """Build the markets of every variant, including those with sellers from files."""
         return [
             Point(variant.name, value, table, table.build(self.run.seed, self.place))
             for variant in self.variants

@@ -66,7 +66,7 @@ class OwnSellers(people.OwnData):
 
     id: tables.Column = "id"
     classes: people.Classes
-    """The two labels as [negative, positive], which are public."""
+    """Public labels of the two classes, as [negative, positive]."""
     public: dict[Literal["test"], tables.FileName] = Field({})  # type: ignore[assignment]
     """File of public rows for the test error of the model, such as { test = "public.csv" }."""
 
@@ -115,7 +115,7 @@ class SimulationTable(tables.Table):
     acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Probability that a seller accepts an offer."""
     draws: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of simulated markets. Intervals require two or more; tables describe the first one."""
+    """Number of simulated markets. Intervals require two; the tables describe the first market."""
 
 
 class OnlineFile(tables.ProblemFile):
@@ -159,7 +159,7 @@ class OnlineFile(tables.ProblemFile):
         )
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Simulate the market; ``draws`` has one row per draw, and other tables show the first."""
+        """Simulate the market; tables describe the first draw, except ``draws`` with all draws."""
         rows, arrivals = self.market_rows(), self.simulation.arrivals
         if arrivals is not None and arrivals > len(rows.ids):
             raise errors.ProblemFileError(
@@ -318,8 +318,8 @@ def close_market(
 ) -> Runs:
     """Train the model once on the sold rows, and close the market permanently.
 
-    If the market is closed, its stored model is used. If ``lapse`` is true, offers without an
-    answer are declined. The sellers in ``leave_out`` are paid, but their rows are not used.
+    If the market is already closed, the stored model is loaded. If ``lapse`` is true, unanswered
+    offers are declined. The sellers in ``leave_out`` are paid, but their rows are not used.
     ``regularization`` replaces the value of the file and must be chosen without the rows.
     """
     problem, released = problem_of(market), market.released

@@ -38,7 +38,7 @@ _Sold = Annotated[float, Field(gt=0, lt=1, description="Share of the rows that i
 
 
 class Loaded(NamedTuple):
-    """Rows for a learner; a user's table also has the ids and the reports of the sellers."""
+    """Rows for a learner and, for a user's table, the ids and the reports of the sellers."""
 
     rows: Any
     ids: list[str] | None = None
@@ -135,7 +135,7 @@ def _classes(value: Any) -> tuple[Any, ...]:
 
 
 def _public_column(value: Any) -> Any:
-    """Return the range of a numeric feature as a tuple, or the categories of others as a list."""
+    """Return a range as a tuple, or categories as a list without outer blanks."""
     if isinstance(value, list):
         words = [str(word).strip() if isinstance(word, str | bool) else word for word in value]
         value = tuple(value) if any(map(is_number, value)) else words
@@ -163,16 +163,16 @@ class OwnData(tables.Table):
     label: tables.Column
     """Column of the labels."""
     classes: Classes = None
-    """The two labels of a classification as [negative, positive], which are public."""
+    """Public labels of the two classes of a classification, as [negative, positive]."""
     features: Annotated[dict[tables.Column, _PublicColumn], Field(min_length=1, max_length=1_000)]
-    """Range [low, high] of each numeric feature, and list of categories of each other feature. The
-    category "other" represents all undeclared values. Undeclared columns are not used."""
+    """Public range [low, high] of each numeric column, or list of categories of each other column.
+    The category "other" represents all undeclared values. Undeclared columns are not used."""
     missing: Missing = "error"
     """Treatment of empty cells: "error", "middle" of the range, or "indicator" (a new feature)."""
     public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field({})
-    """Public rows, which are not sold. "validation" rows serve to choose the parameters of a
-    classifier, and "test" rows to measure errors. Each value is a file, or a share of the rows,
-    which are drawn with the seed of the run."""
+    """Public rows, which are not sold. The parameters of a classifier are chosen on "validation"
+    rows, and errors are measured on "test" rows. Each value is a file, or a share of the rows that
+    is drawn with the seed of the run."""
 
     @model_validator(mode="after")
     def _only_features(self) -> Self:
@@ -228,7 +228,7 @@ def read_people(
 
 
 def read_public(problem: Any, na_values: Sequence[str] = ()) -> Parts:
-    """Read the public rows that are stored in files, by purpose."""
+    """Read the public rows that are stored in separate files, and return them by purpose."""
     files = {part: file for part, file in problem.data.public.items() if isinstance(file, str)}
     rows = {part: _read(problem, file, {}, na_values, False) for part, file in files.items()}
     return {part: table.reset_index(drop=True) for part, table in rows.items()}
