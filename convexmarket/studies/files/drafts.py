@@ -46,9 +46,9 @@ file = {file}   # relative to this file
 public = "?"
 
 # Declare the public range of each numeric feature, such as [18, 100], or the categories of a
-# feature, such as ["no", "yes"], in quotes even if they are digits. Do not take them from the rows.
-# Numbers outside the range are clipped. Undeclared categories raise an error unless "other" is
-# declared. Remove columns that are not features.
+# feature, such as ["no", "yes"], in quotes even if they are digits. Do not derive these values from
+# the rows. Numbers outside the range are clipped. Undeclared categories raise an error unless
+# "other" is declared. Remove columns that are not features.
 [data.features]
 {features}
 

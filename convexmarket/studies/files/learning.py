@@ -406,7 +406,7 @@ class ClassifierFile(LearningFile):
         )
 
     def _baseline(self, rows: Any) -> dict[str, Any]:
-        """Compute the test error without privacy for the Lambda with the best validation error."""
+        """Compute the test error without privacy, for the Lambda of least validation error."""
         models = {
             value: self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
             for value in sorted(self.learner.candidates, reverse=True)  # ties select the largest

@@ -185,7 +185,7 @@ class _SomeSellers(tables.Table):
         return self
 
     def reports(self, prior: Prior, rng: np.random.Generator) -> Any:
-        """Return listed or drawn reports; both consume one random number per seller."""
+        """Return the listed or drawn reports; in both cases, one number per seller is drawn."""
         drawn = prior.quantile(rng.random(self.count or len(self.sensitivities or ())))
         return drawn if self.sensitivities is None else list(self.sensitivities)
 

@@ -41,8 +41,8 @@ _COUNTS = ("expected", "quoted", "accepted", "declined", "nothing bought")
 _PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
 _AUDIT = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
 _AUDIT |= {"misreports_per_seller": "misreports"}
-#: Number of reports at which the terms of a plan are tabulated, and the range of these reports
-#: relative to the range of the reports that sell.
+#: Number of reports at which the terms of a plan are tabulated, and the ratio between the range of
+#: these reports and the range of the reports that sell.
 _CURVE_POINTS, _BEYOND = 201, 1.6
 _CAVEATS = (
     "The terms follow from reports and answers. Terms and payments have no privacy guarantee; "
@@ -325,7 +325,7 @@ def close_market(
     problem, released = problem_of(market), market.released
     if released == release.WITHOUT_MODEL:
         raise errors.MarketClosedError(
-            f"the market in {market.folder} is closed permanently and has no model; open another"
+            f"the market in {market.folder} is closed and has no model; open another market"
         )
     if released is not None and regularization is not None:
         raise errors.ParameterError(

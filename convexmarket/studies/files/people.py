@@ -135,7 +135,7 @@ def _classes(value: Any) -> tuple[Any, ...]:
 
 
 def _public_column(value: Any) -> Any:
-    """Return a range as a tuple, or categories as a list without outer blanks."""
+    """Return a range as a tuple, or categories as a list, with surrounding blanks removed."""
     if isinstance(value, list):
         words = [str(word).strip() if isinstance(word, str | bool) else word for word in value]
         value = tuple(value) if any(map(is_number, value)) else words
@@ -306,7 +306,7 @@ def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) 
         low, high = target_range or (-np.inf, np.inf)
         why = "is not a finite number; leave rows without a label out"
         lists.refuse(place, ~np.isfinite(numbers), why, what)
-        why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider one"
+        why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider range"
         lists.refuse(place, ~numbers.between(low, high), why, what)
         return numbers
     first, second = (pd.Series(lists.is_class(texts, known), texts.index) for known in classes)
