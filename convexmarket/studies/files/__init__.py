@@ -1,4 +1,4 @@
-"""Problem files: calls of this package, written as TOML."""
+"""Problem files, which describe experiments in TOML."""
 
 from convexmarket.studies.files.file_tables import ProblemFile
 from convexmarket.studies.files.loading import json_schema, load_file, parse_file

@@ -1,6 +1,6 @@
-"""Drafts of problem files for a user's table, from the names and the types of its columns.
+"""Drafts of problem files for a user's table, from the names and types of its columns.
 
-A draft contains neither cells nor their number, because the user declares public facts.
+A draft does not contain cells or the number of rows, because these values are private.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from convexmarket.studies.files.loading import UNDECLARED
 
 Learnt: TypeAlias = Literal["class", "number"]
 
-#: Common names of the columns of each role, the most likely first.
+#: Common column names for each role, in decreasing order of likelihood.
 _NAMES = {
     "id": (*ID_NAMES, "patient", "person", "subject", "customer", "user", "client", "nr", "no"),
     "report": ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost"),
     "label": ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y"),
 }
 _DRAFT = """\
-# A purchase from the sellers in a table; this file contains no cell of the table.
-# Declare every "?": public facts, fixed before reports and rows are read (docs/howto/choose.md).
-#   convexmarket run FILE                 tries it: error against payments
-#   convexmarket buy FILE --budget 50     buys: offers, model, certificate
+# Purchase from the sellers in a table. This file contains no cells of the table.
+# Replace every "?" by a public value, fixed before reports and rows are read. The page
+# docs/howto/choose.md explains the choice of the prior and of the weights.
+#   convexmarket run FILE                 reports the error against the payments
+#   convexmarket buy FILE --budget 50     writes the offers, the model and the certificate
 
 kind = "market"
 title = {title}
@@ -36,66 +37,67 @@ title = {title}
 [data]
 source = "{source}"
 file = {file}   # relative to this file
-{id}   # the sellers; without it their ids are line numbers
-{report}   # price asked per unit of epsilon; without it reports are simulated
-{label}   # the column to predict
-{classes}missing = "error"   # at an empty cell; or "middle" (of the range), or "indicator"
-# Public rows are neither bought nor protected; their owners must agree. Shares of the file such as
-# {{ {shares} }}, or files in place of the shares
+{id}   # column of the sellers' ids; by default, line numbers
+{report}   # column of the prices asked per unit of epsilon; by default, reports are simulated
+{label}   # column to predict
+{classes}missing = "error"   # for empty cells; or "middle" (of the range), or "indicator"
+# Public rows are neither bought nor protected, so their owners must agree. Declare shares of the
+# file, such as {{ {shares} }}, or files instead of shares.
 public = "?"
 
-# Public facts of each feature: the range of a number, [18, 100], or the categories of a word,
-# ["no", "yes"], in quotes even if they are digits. Do not take them from the rows. A number outside
-# is clipped; an undeclared word is refused, unless "other" is declared. Remove columns that are
-# not features.
+# Declare the public range of each numeric feature, such as [18, 100], or the categories of a
+# feature, such as ["no", "yes"], in quotes even if they are digits. Do not derive these values from
+# the rows. Numbers outside the range are clipped. Undeclared categories raise an error unless
+# "other" is declared. Remove columns that are not features.
 [data.features]
 {features}
 
 [prior]
-family = "uniform"   # distribution of the reports, common knowledge; also beta, lognormal, ...
-low = "?"   # the least and the most that a seller asks, in your currency
-high = "?"
+family = "uniform"   # publicly known distribution of the reports; also beta, lognormal, ...
+low = "?"   # smallest price that a seller can ask, in your currency
+high = "?"   # largest price
 
 [objective]
 gamma = [0.001, 0.003, 0.01]   # weight of the payments, in error per unit of currency
-cap = 2.0   # largest weight of a row, in multiples of the average
+cap = 2.0   # largest weight of a row, in multiples of the average weight
 {model}
 [run]
-seed = 0   # of the public rows, and of simulations
+seed = 0   # random seed of the public rows and of simulations
 """
 _CLASS = """\
-mu = [1.0]   # weight of the spread: fewer sellers, a worse sample
-sigma = [30.0]   # weight of the noise that privacy costs
+mu = [1.0]   # weight of the spread, a term that penalises purchases from few sellers
+sigma = [30.0]   # weight of the noise that privacy requires
 
 [learner]
-regularization = [0.01, 0.03, 0.1]   # Lambda; run compares them, buy needs one: --set
-draws = 15   # of the noise, for run
+regularization = [0.01, 0.03, 0.1]   # Lambda; run compares the values, buy requires one (--set)
+draws = 15   # number of noise draws in run
 
-[naive]   # run compares with a buyer who counts neither spread nor noise
-eta_range = [10.0, 1000.0]   # bounds on the total epsilon that it buys
+[naive]   # run compares the market with a buyer without spread and noise terms
+eta_range = [10.0, 1000.0]   # bounds on the total epsilon that this buyer purchases
 """
 _REGRESSION = """\
 
 [learner]
 name = "PersonalizedRidge"
-regularization = [0.1, 0.3, 1.0]   # run compares them, buy needs one: --set
-target_range = "?"   # [low, high] of the label; mapped to [-1, 1]
-label_noise = 0.2   # an estimate of its noise, on that scale
-coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that scale
+regularization = [0.1, 0.3, 1.0]   # lambda; run compares the values, buy requires one (--set)
+target_range = "?"   # range [low, high] of the label, which is mapped to [-1, 1]
+label_noise = 0.2   # estimated standard deviation of the label noise, on the scale [-1, 1]
+coef_norm = 1.0   # estimated norm of the true coefficients, for labels on the scale [-1, 1]
 """
 
 
 class Draft(NamedTuple):
-    """Draft of a problem file, and the columns of id, report and label."""
+    """Text of a drafted problem file, and the columns of the ids, reports and labels."""
 
     text: str
     roles: dict[str, str]
 
 
 def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = None) -> Draft:
-    """Draft a problem file in a folder for the purchase of the rows of a CSV or Parquet file.
+    """Draft a problem file for a purchase of rows from a CSV or Parquet file.
 
-    ``learns`` is the kind of prediction; by default a number if the label has decimals.
+    The draft contains the path of this file relative to ``folder``. ``learns`` is the type of the
+    label; by default, labels with decimals are numbers, and other labels are classes.
     """
     path = Path(path)
     table = read_table(path)
@@ -115,7 +117,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
             key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
             hint = "[low, high]" if table[name].dtype.kind in "if" else "categories"
             if name in sale:
-                key, hint = f"# {key}", f"left out: its name is that of a column of {sale[name]}s"
+                key, hint = f"# {key}", f"left out, because columns of {sale[name]}s have this name"
             lines.append(f'{key} = "{UNDECLARED}"   # {hint}')
     label = roles.get("label")
     has_decimals = label is not None and table[label].dtype.kind == "f"
@@ -137,5 +139,5 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
 
 
 def _text(text: str) -> str:
-    """Quote a string for TOML, which escapes one more character than JSON."""
+    """Quote a string for TOML, in which, unlike in JSON, the character DEL must be escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Tables of problem files: immutable, exactly typed, described by their docstrings."""
+"""Base classes and types for the tables of problem files."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from convexmarket.report.results import plain
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.subproblems.problem_classes import Family
 
-#: Largest length of a text, and of a list, in a problem file.
+#: Maximum length of a text in a problem file, and maximum number of entries of a list.
 LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
-#: Largest numbers of mistakes in an error, of unknown keys of a table, of characters of a mistake.
+#: Limits of an error message: mistakes in total, unknown keys per table, characters per mistake.
 _MOST_MISTAKES, _MOST_KEYS, _LONGEST_WORDS = 50, 5, 1_000
 
 
 def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Raise an error for equal entries of a list, and for tables with equal names."""
+    """Raise an error if a list contains equal entries, or tables with equal names."""
     if len({getattr(value, "name", value) for value in values}) < len(values):
-        raise ValueError("an entry is listed twice; list each once")
+        raise ValueError("an entry is listed twice; list each entry once")
     return values
 
 
@@ -55,13 +55,13 @@ Column = Annotated[str, Field(min_length=1, max_length=200)]
 FileName = Annotated[str, Field(min_length=1, max_length=500)]
 Words = Annotated[str, Field(max_length=5_000)]
 
-# TOML has arrays and no tuples, so these fields are not strict about their container.
+# TOML has arrays but no tuples, so these fields also accept lists.
 Several = Annotated[
     tuple[T, ...], Field(strict=False, min_length=1, max_length=200), AfterValidator(listed_once)
 ]
 Many = Annotated[tuple[T, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]
 
-#: The schema of an argument of a constructor.
+#: JSON Schema of a constructor argument.
 ARGUMENT: Any = {
     "type": ["number", "boolean", "string", "array"],
     "maxLength": LONGEST_TEXT,
@@ -74,7 +74,7 @@ PriorTable = Annotated[
     WithJsonSchema(
         {
             "type": "object",
-            "description": "Distribution of the sensitivities: its family and its parameters.",
+            "description": "Distribution of the sensitivities, given by its family and parameters.",
             "properties": {"family": {"type": "string", "maxLength": 60}},
             "required": ["family"],
             "examples": [{"family": "uniform", "low": 0.02, "high": 0.1}],
@@ -84,7 +84,7 @@ PriorTable = Annotated[
 
 
 def suggestion(given: str, known: Iterable[str]) -> str:
-    """Return the remedy for an unknown name: the closest known one, or all of them."""
+    """Suggest the known name that is closest to an unknown name, or list all known names."""
     names = list(known)
     if close := difflib.get_close_matches(given, names, n=1):
         return f"did you mean {close[0]!r}?"
@@ -92,7 +92,7 @@ def suggestion(given: str, known: Iterable[str]) -> str:
 
 
 def refuse_unknown(given: Iterable[Any], known: Iterable[str]) -> None:
-    """Raise a ValueError for unknown keys."""
+    """Raise a ValueError if a table contains unknown keys."""
     names = list(known)
     if unknown := [str(key) for key in given if key not in names][:_MOST_KEYS]:
         lines = (f"{key[:60]!r} is not a known key; {suggestion(key, names)}" for key in unknown)
@@ -100,7 +100,7 @@ def refuse_unknown(given: Iterable[Any], known: Iterable[str]) -> None:
 
 
 def put(table: dict[str, Any], key: str, value: Any) -> None:
-    """Set a value at a path of keys, joined by dots, in nested tables."""
+    """Set a value in nested tables at a key path such as ``objective.cap``."""
     *path, last = (part.strip() for part in key.split("."))
     for part in path:
         table = table.setdefault(part, {})
@@ -110,7 +110,7 @@ def put(table: dict[str, Any], key: str, value: Any) -> None:
 
 
 class Table(BaseModel):
-    """A table of a problem file: immutable, exactly typed, without unknown keys."""
+    """Base class of tables, which are immutable and strictly typed and reject unknown keys."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -126,7 +126,7 @@ class Table(BaseModel):
 
 @dataclass(frozen=True)
 class Source:
-    """The source of a problem; ``table`` is the parsed text, with the overrides."""
+    """Path and text of a problem file; ``table`` is the parsed text after all overrides."""
 
     path: str
     text: str
@@ -135,12 +135,13 @@ class Source:
 
 
 class RunTable(Table):
-    """How a problem is run."""
+    """Options for running a problem."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Seed of every draw."""
+    """Seed of all random draws."""
     jobs: Annotated[int, Field(ge=-1, le=1_024)] = 2
-    """Number of parallel jobs, at most one per core; -1 for all. Results do not depend on it."""
+    """Number of parallel jobs, at most one per core; -1 uses all cores. Results do not depend on
+    this number."""
 
     @property
     def workers(self) -> int:
@@ -149,21 +150,21 @@ class RunTable(Table):
         return min(self.jobs, cores) if self.jobs > 0 else cores
 
     def stream(self, *purpose: int) -> np.random.SeedSequence:
-        """Return the branch of the seed for a purpose."""
+        """Return the seed sequence for a purpose."""
         return np.random.SeedSequence(self.seed, spawn_key=purpose)
 
 
 class ProblemFile(Table):
-    """The common part of problem files."""
+    """Base class of problem files."""
 
     kind: str
-    """The kind of the problem."""
+    """Kind of the problem."""
     title: Annotated[str, Field(min_length=1, max_length=200)]
     """Title of the report."""
     description: Words = ""
-    """The experiment in a few sentences."""
+    """Description of the experiment in a few sentences."""
     notes: Many[Words] = ()
-    """Remarks that the report repeats."""
+    """Remarks to include in the report."""
     run: RunTable = RunTable()
 
     _source: Source | None = PrivateAttr(default=None)
@@ -173,13 +174,14 @@ class ProblemFile(Table):
 
     @property
     def source(self) -> Source | None:
-        """The source file of the problem, if any."""
+        """Path and text of the problem file, if any."""
         return self._source
 
     def perform(self, load: Any = None, *, journal: Any = None, progress: Any = True) -> Runs:
-        """Run the problem; :meth:`convexmarket.Study.run` describes journal and progress.
+        """Run the problem.
 
-        ``load`` maps the path of another file to its subproblems; kind "solvers" needs it.
+        ``load`` maps the path of another file to its subproblems and is required for the kind
+        "solvers". The other arguments are those of :meth:`convexmarket.Study.run`.
         """
         options = {"jobs": self.run.workers, "journal": journal, "progress": progress}
         return self._performed(load, options)
@@ -188,7 +190,7 @@ class ProblemFile(Table):
         raise NotImplementedError
 
     def subproblems(self) -> list[Family]:
-        """Return the optimisation problems of the file, for a comparison of solvers."""
+        """Return the optimisation problems of the file for a comparison of solvers."""
         raise NotSupportedError(
             f"a file of kind {self.kind!r} has no subproblems; give one of kind 'market'"
         )
@@ -196,11 +198,11 @@ class ProblemFile(Table):
     def buy(self, **options: Any) -> Deal:
         """Buy from the sellers of a user's table."""
         raise NotSupportedError(
-            "nothing is bought from this file; give one of kind 'market' with a learner"
+            "buying requires a problem file of kind 'market' with a learner; give such a file"
         )
 
     def report(self, runs: Runs) -> Report:
-        """Return the report of runs; its settings hold the text and the values of the file."""
+        """Return the report of runs, with the text and the values of the file in its settings."""
         report, source = self._page(runs), self._source
         report.question = " ".join(self.description.split())
         for note in self.notes:
@@ -215,14 +217,14 @@ class ProblemFile(Table):
         return runs.report(self.title)
 
     def place(self, name: str) -> Path:
-        """Resolve the path of a file in the problem, relative to the problem file."""
+        """Resolve a path that is relative to the folder of the problem file."""
         return Path(self._source.path if self._source else "").parent / name
 
 
 def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
-    """List the mistakes in a parsed table, one line each: key path, value and remedy."""
+    """List the mistakes in a parsed table as lines with key path, value and remedy."""
     details = error.errors()
-    # An error of a list repeats an error of its entry.
+    # If an entry has an error, the error of the list that contains the entry is omitted.
     inside = {each["loc"][:k] for each in details for k in range(1, len(each["loc"]))}
     texts = [_in_words(table, each) for each in details if each["loc"] not in inside]
     lines = (line[:_LONGEST_WORDS] for text in texts for line in text.splitlines())
@@ -248,9 +250,9 @@ def _in_words(table: Mapping[str, Any], detail: Any) -> str:
 
 
 def _path(table: Any, location: tuple[int | str, ...], missing: bool) -> str:
-    """Return a key path such as ``study.sizes[1]``, without the steps that name a model.
+    """Format a key path such as ``study.sizes[1]``, without the names of models.
 
-    The last key may be ``missing`` in the table.
+    If ``missing`` is true, the last key is absent from the table.
     """
     text, here = "", table
     for place, step in enumerate(location):

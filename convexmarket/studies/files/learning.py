@@ -1,4 +1,4 @@
-"""Files of kind "market" with a learner: a classifier, or a ridge regression."""
+"""Problem files of kind "market" with a classifier or a ridge regression."""
 
 from __future__ import annotations
 
@@ -31,18 +31,15 @@ from convexmarket.studies.study import Study
 from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
 from convexmarket.terms import Cap, GroupShare, Noise, Spread
 
-#: Tables by name, with their keys, and facts.
+#: Key columns and rows of each table by name, and the facts of the report.
 Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
-#: The scenario of the reports in a user's table.
+#: Name of the scenario with the reports in a user's table.
 REPORTED = "reported"
-#: Branch of the seed for sensitivities.
+#: Purpose of the random stream that draws sensitivities.
 _SENSITIVITIES = 0
-#: Number of audited sellers, and of misreports of each seller.
-_AUDIT = {"audit_sellers": 200, "misreports": 17}
-#: Arguments of constructors without a key in the file.
+#: Constructor arguments that cannot be additional keys of the table ``learner``.
 _OURS = {"regularization", "epsilon", "random_state", "features", "classes"}
-#: The columns of the offers, except the keys.
 _OFFERS = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee", "payment"]
 
 CAVEATS = (
@@ -56,28 +53,28 @@ CAVEATS = (
 
 
 class ReportsTable(tables.Table):
-    """The reports of the sellers, and their relation to the rows."""
+    """Reports of the sellers, and their relation to the rows."""
 
     sensitivities: tables.Many[tables.Nonnegative] | None = None
-    """One sensitivity per training row; by default drawn from the prior."""
+    """Sensitivities, one for each training row; by default, they are drawn from the prior."""
     scenarios: tables.Several[Literal["independent", "correlated"]] = ("independent",)
-    """If "correlated", the k-th smallest sensitivity belongs to the row with the k-th smallest
-    value of a feature (B, section 5)."""
+    """Scenarios to compare. In the scenario "correlated", the row with the k-th smallest value of a
+    feature has the k-th smallest sensitivity (B, section 5)."""
     correlated_with: tables.Column | Annotated[int, Field(ge=0, le=tables.MOST_ENTRIES)] = 0
-    """The feature for "correlated", by name or position."""
+    """Name or position of the feature for the scenario "correlated"."""
 
 
 class BuyerTable(tables.Table):
-    """The buyer's objective and constraints."""
+    """Objective and constraints of the buyer."""
 
     gamma: tables.Several[tables.Positive]
     """Weights of the payments, in units of the objective per unit of currency."""
     cap: Annotated[float, Field(ge=1)] | None = None
-    """Largest weight, in multiples of the average."""
+    """Largest weight of a row, in multiples of the average weight."""
 
 
 class LearnerTable(tables.Table):
-    """A private learner. Other keys are arguments of its constructor."""
+    """Private learner. All other keys are arguments of its constructor."""
 
     model_config = ConfigDict(
         extra="allow", json_schema_extra={"additionalProperties": tables.ARGUMENT}
@@ -85,22 +82,22 @@ class LearnerTable(tables.Table):
 
     name: Any
     regularization: tables.Several[tables.Positive] | Literal["auto"]
-    """Candidates, or "auto": the public rule of a classifier."""
+    """Candidate values; for a classifier, "auto" computes a value from public quantities."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Constructor arguments in the other keys of the table."""
         given = (self.model_extra or {}).items()
         return {key: tuple(value) if isinstance(value, list) else value for key, value in given}
 
     @property
     def candidates(self) -> tuple[Any, ...]:
-        """The values of the regularization."""
+        """Candidate values of the regularization."""
         return ("auto",) if self.regularization == "auto" else self.regularization
 
 
 class LearningFile(tables.ProblemFile):
-    """The common part of files with a learner."""
+    """Base class of problem files with a learner."""
 
     kind: Literal["market"]
     data: Annotated[Data, Field(discriminator="source")]
@@ -109,8 +106,9 @@ class LearningFile(tables.ProblemFile):
     objective: BuyerTable
     learner: LearnerTable
 
-    #: Purposes of public rows; arguments of the learner from other tables; the tables and facts.
+    #: Purposes of the public rows.
     purposes: ClassVar[tuple[str, ...]]
+    #: Constructor arguments that follow from other tables of the file.
     facts: ClassVar[Any]
     measured: ClassVar[Any]
 
@@ -120,14 +118,15 @@ class LearningFile(tables.ProblemFile):
         if isinstance(data, OwnData):
             if set(data.public) != set(self.purposes):
                 shares = ", ".join(f"{part} = 0.2" for part in self.purposes)
-                text = "data.public declares the rows that are public, and not bought; give public"
-                raise ValueError(f"{text} = {{ {shares} }}, or files in place of shares")
+                text = "data.public declares the public rows, which are not bought; give public"
+                raise ValueError(f"{text} = {{ {shares} }}, or files instead of shares")
             if data.report is not None and self.sellers != ReportsTable():
-                text = f"sellers: the file holds reports (data.report, {data.report!r})"
-                raise ValueError(f"{text}, which cannot also be drawn; leave one of the two out")
+                text = f"sellers: the column data.report, {data.report!r}, contains the reports"
+                raise ValueError(f"{text}; leave out either data.report or the table sellers")
         if data.is_classification != ("validation" in self.purposes):
             kind = "a regression" if data.is_classification else "a classifier"
-            raise ValueError(f"data: the labels do not fit {kind}; give others, or learner.name")
+            text = f"data: the labels do not fit {kind}"
+            raise ValueError(f"{text}; give other data, or another learner.name")
         if self.sellers.sensitivities is not None:
             self.prior.check_reports(self.sellers.sensitivities)
         try:
@@ -140,7 +139,7 @@ class LearningFile(tables.ProblemFile):
         return self
 
     def learner_of(self, regularization: Any, **arguments: Any) -> Any:
-        """Return the learner for one regularization."""
+        """Construct the learner with the given regularization."""
         made: Any = getattr(learners, self.learner.name)
         known, options = inspect.signature(made).parameters, self.learner.options
         free = [key for key in known if key not in _OURS | self.facts.keys()]
@@ -149,14 +148,14 @@ class LearningFile(tables.ProblemFile):
         return made(regularization=regularization, **(facts | options | arguments))
 
     def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma, from the file or from the learner's risk."""
+        """Return the candidates for mu and sigma, by default from the learner's error bound."""
         known = self.learner.model_dump(include={"label_noise", "failure_probability"})
         mu, sigma = learner.risk(n_features, **known)
         given = self.objective
         return getattr(given, "mu", None) or (mu,), getattr(given, "sigma", None) or (sigma,)
 
     def read(self) -> tuple[Any, dict[str, Sellers]]:
-        """Return the rows, and the sellers of each scenario, one for each training row."""
+        """Read the rows, and create the sellers of the training rows for each scenario."""
         table, (rows, ids, reported) = self.sellers, self.data.load(self)
         if reported is not None:
             return rows, {REPORTED: Sellers(reported, self.prior, ids)}
@@ -174,20 +173,19 @@ class LearningFile(tables.ProblemFile):
         return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
 
     def offers(self, sold: Frame, key: Sequence[str], n_features: int) -> Frame:
-        """Return the offers; a model without a regularization uses all of the privacy sold."""
+        """Add guarantees to the offers; with charged tuning, they equal the privacy sold."""
         sold = sold.assign(guarantee=sold.epsilon)
         sold["surplus"] = sold.payment - sold.sensitivity * sold.epsilon
         for _, part in sold.dropna(subset=["regularization"]).groupby(list(key), sort=False):
-            promised = self.learner_of(part.regularization.iloc[0]).promise(
-                part.epsilon, n_features
-            )
-            sold.loc[part.index, "guarantee"] = promised.epsilon
+            learner = self.learner_of(part.regularization.iloc[0])
+            sold.loc[part.index, "guarantee"] = learner.promise(part.epsilon, n_features).epsilon
         return sold[[*key, *_OFFERS, "surplus"]]
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Buy, pay, audit, train and measure."""
+        """Allocate and audit the markets, train the models, and collect the tables."""
         rows, sellers = self.read()
-        measured, facts = self.measured(rows, sellers, options | _AUDIT)
+        options |= {"audit_sellers": 200, "misreports": 17}
+        measured, facts = self.measured(rows, sellers, options)
         sizes = {part: len(getattr(rows, f"y_{part}")) for part in ("train", *self.purposes)}
         facts |= {"data": rows.description, "seed": self.run.seed, "rows": sizes}
         keys = {name: tuple(each[0]) for name, each in measured.items()}
@@ -202,15 +200,15 @@ class LearningFile(tables.ProblemFile):
     ) -> Deal:
         """Buy from the sellers of a user's table, and train the model.
 
-        ``group`` is the column of the sellers' groups, ``at_least`` the smallest share of the
-        weight of groups. ``options`` are those of :func:`convexmarket.buy`; ``gamma`` or ``budget``
-        replace the file's gamma.
+        ``group`` names the column of the sellers' groups. ``at_least`` maps groups to lower bounds
+        on their shares of the weight. ``options`` are arguments of :func:`convexmarket.buy`, of
+        which ``gamma`` or ``budget`` replaces the gamma of the file.
         """
         data, cap = self.data, self.objective.cap
         if not isinstance(data, OwnData) or data.report is None:
             raise errors.NotSupportedError(
-                "buying needs a table with a column of reports: data.source is csv or parquet, and "
-                "data.report names the column (convexmarket init writes such a file)"
+                "buying needs a table with a column of reports; set data.source to csv or parquet, "
+                "and data.report to this column (convexmarket init drafts such a problem file)"
             )
         if at_least and group is None:
             raise errors.ParameterError("at_least needs the column of groups: --group-column")
@@ -245,7 +243,7 @@ class LearningFile(tables.ProblemFile):
         return market_page.learning_report(self, runs)
 
     def subproblems(self) -> list[Family]:
-        """Return the subproblems of the market; other classes train models on fixed data."""
+        """Return the subproblems of the market for the middle candidate of each parameter."""
         values, cap, rows = self.learner.candidates, self.objective.cap, self.data.load(self).rows
         learner = self.learner_of(values[len(values) // 2])
         numbers = (*self.weights(learner, rows.X_train.shape[1]), self.objective.gamma)
@@ -260,18 +258,17 @@ class LearningFile(tables.ProblemFile):
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
-    """Return the single value of a list; a choice would depend on reports or rows."""
+    """Return the only value of a list; a choice among values would depend on reports or rows."""
     if len(values) == 1:
         return values[0]
     listed = ", ".join(f"{value:g}" for value in values)
     raise errors.ParameterError(
-        f"{key} lists {listed}, and a purchase needs one value, fixed before reports and rows are "
-        f"read; give --set {key}=[{values[0]!r}]{instead}"
+        f"{key} lists {listed}, but a purchase requires one value, fixed before reports and rows "
+        f"are read; give --set {key}=[{values[0]!r}]{instead}"
     )
 
 
 _KEY = ["scenario", "model", "gamma"]
-#: The columns of a curve.
 _CURVE = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean", "error_std"]
 _CURVE += ["overall_mean", "validation_error", "guarantee_max", "objective", "lower_bound", "gap"]
 _CURVE += ["epsilon_max"]
@@ -279,42 +276,42 @@ _NAMES = {"test_error": "error_mean", "test_error_std": "error_std"}
 
 
 class CandidatesTable(BuyerTable):
-    """The buyer's objective and constraints, with candidates for its weights."""
+    """Objective and constraints of the buyer, with candidates for the weights of the terms."""
 
     mu: tables.Several[tables.Positive] | None = None
-    """Weights of the spread; by default the constant of the learner's error bound."""
+    """Weights of the spread; by default, the constant of the learner's error bound."""
     sigma: tables.Several[tables.Positive] | None = None
-    """Weights of the noise; by default the constant of the learner's error bound."""
+    """Weights of the noise; by default, the constant of the learner's error bound."""
 
 
 class ClassifierTable(LearnerTable):
-    """A private classifier. Other keys are arguments of its constructor."""
+    """Private classifier. All other keys are arguments of its constructor."""
 
     name: Literal["PrivateLogisticRegression", "PrivateLinearSVC"] = "PrivateLogisticRegression"
-    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
+    """Class of convexmarket.learners; :class:`convexmarket.Study` also accepts other classes."""
     draws: Annotated[int, Field(ge=1, le=10_000)] = 15
     """Number of noise draws for each model."""
     tuning: Literal["free", "charged"] = "free"
-    """Whether Lambda is also chosen privately, within the privacy sold ("charged")."""
+    """If "charged", an additional model chooses Lambda privately, within the privacy sold."""
 
 
 class NaiveTable(tables.Table):
-    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only."""
+    """Naive model with mu = sigma = 0, which has an optimum only for a fixed eta."""
 
     eta_range: Annotated[tuple[tables.Positive, tables.Positive], Field(strict=False)]
-    """Smallest and largest eta."""
+    """Smallest and largest value of eta."""
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
     """Number of values of eta to try, in geometric progression."""
 
 
 class ClassifierFile(LearningFile):
-    """A market with a classifier: Algorithm 2 of A (its Fig. 2) on a data set.
+    """Market with a classifier, as in Algorithm 2 and Fig. 2 of A.
 
-    For every gamma the buyer considers a few mu, sigma and Lambda, the ``runs``. ``curve`` holds
-    the run with the smallest validation error plus gamma times payments, with its test error and
-    overall_mean (test error + gamma * payments). The naive model of the papers, mu = sigma = 0,
-    chooses its eta in the same way. The model "charged tuning" chooses Lambda in each draw within
-    the privacy sold. All models are trained on paired noise draws.
+    The table ``runs`` contains all combinations of gamma, mu, sigma and Lambda. For each gamma,
+    ``curve`` contains the run with the smallest sum of validation error and gamma times payments.
+    The column overall_mean is the test error plus gamma times payments. The naive model of the
+    papers has mu = sigma = 0, and its eta is chosen in the same way. The model "charged tuning"
+    chooses Lambda in each draw within the privacy sold. All models use the same noise draws.
     """
 
     objective: CandidatesTable
@@ -326,16 +323,16 @@ class ClassifierFile(LearningFile):
     @model_validator(mode="after")
     def _a_search_keeps_what_was_sold(self) -> Self:
         if self.learner.tuning == "charged" and self.learner.options.get("calibration") == "noise":
-            raise ValueError("learner.tuning is 'charged'; give calibration = 'total', not 'noise'")
+            raise ValueError("learner.tuning = 'charged' requires learner.calibration = 'total'")
         return self
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Public facts, and the accuracy of the solver."""
+        """Public facts and solver tolerance for the constructor of the learner."""
         return {"data_norm": self.data.data_norm, "cap": self.objective.cap, "tol": 1e-9}
 
     def measured(self, rows: Any, sellers: dict[str, Sellers], options: Any) -> Measured:
-        """Try the candidates, choose at each gamma, and audit the chosen markets."""
+        """Evaluate the candidates, select one at each gamma, and audit the selected markets."""
         values, gammas, cap = self.learner.candidates, self.objective.gamma, self.objective.cap
         mus, sigmas = self.weights(self.learner_of(values[0]), rows.X_train.shape[1])
 
@@ -346,9 +343,6 @@ class ClassifierFile(LearningFile):
             fixed, plain = (eta_bought, eta_bought), {"mu": 0.0, "sigma": 0.0, "gamma": 1.0}
             return Market.standard(sellers[scenario], **plain, cap=cap, eta_range=fixed)
 
-        def learner(regularization: Any) -> Any:
-            return self.learner_of(regularization)
-
         trained: Any = {"data": rows, "noise_draws": self.learner.draws, "seed": self.run.seed}
         markets: dict[str, Any] = {MECHANISM: market}
         points: dict[str, Any] = {"scenario": list(sellers), "gamma": gammas}
@@ -356,7 +350,8 @@ class ClassifierFile(LearningFile):
         if self.naive is not None:
             markets[NAIVE] = naive
             axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
-        tried = Study(markets, axes=axes, learner=learner, **trained).run(audits="none", **options)
+        learner: Any = {"learner": lambda regularization: self.learner_of(regularization)}
+        tried = Study(markets, axes=axes, **learner, **trained).run(audits="none", **options)
         runs, keys = tried.tables["runs"], list(tried.keys["runs"])
         places = _chosen(runs, gammas)[[*keys, "model", "price"]]
         chosen: dict[str, Frame] = {
@@ -392,21 +387,17 @@ class ClassifierFile(LearningFile):
             "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
             "sellers": ([*_KEY, "id"], self.offers(chosen["sellers"], _KEY, rows.X_train.shape[1])),
             "audits": (_KEY, audited["audits"].rename(columns={"market": "model"})),
-        }, {
-            **self._baseline(rows),
-            "one_class_error": float(1 - common),
-            "caveats": CAVEATS,
-        }
+        }, {**self._baseline(rows), "one_class_error": float(1 - common), "caveats": CAVEATS}
 
     def _search(self, sold: Any, rows: Any) -> learners.PrivateSearch:
-        """Build the search for Lambda, with candidates that retain half of the privacy sold."""
+        """Build a search among the values of Lambda for which half of the privacy sold suffices."""
         candidates = []
         for value in self.learner.candidates:
             with suppress(errors.ParameterError):
                 self.learner_of(value).promise(sold / 2 * (1 - 1e-9), rows.X_train.shape[1])
                 candidates.append(value)
         if not (candidates and sold.any()):
-            raise errors.ParameterError("no regularization retains half of the privacy sold")
+            raise errors.ParameterError("half of the privacy sold is too little for every Lambda")
         return learners.PrivateSearch(
             self.learner_of(candidates[0]),
             {"regularization": candidates},
@@ -415,10 +406,10 @@ class ClassifierFile(LearningFile):
         )
 
     def _baseline(self, rows: Any) -> dict[str, Any]:
-        """Return the test error without privacy, with the Lambda of the best validation error."""
+        """Compute the test error without privacy, for the Lambda of least validation error."""
         models = {
             value: self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
-            for value in sorted(self.learner.candidates, reverse=True)  # ties go to the largest
+            for value in sorted(self.learner.candidates, reverse=True)  # ties select the largest
         }
         validation = rows.X_validation, rows.y_validation
         value = max(models, key=lambda value: models[value].score(*validation))
@@ -427,10 +418,7 @@ class ClassifierFile(LearningFile):
 
 
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
-    """Select the run with the smallest overall error for each scenario, model and price gamma.
-
-    Of equal runs, the first one with the largest Lambda is selected.
-    """
+    """Select the run with the smallest overall error per point; ties select the largest Lambda."""
     runs = runs.assign(model=runs.market, price=runs.gamma)
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})
     fixed = runs[runs.model == NAIVE].drop(columns="price").merge(every, how="cross")
@@ -441,8 +429,8 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     for row in best[best.overall.isna()].itertuples():
         raise errors.ParameterError(
             f"no candidate of the {row.model} model at gamma = {row.price:g} ({row.scenario}) "
-            "fits its purchase; give larger values of learner.regularization, or of "
-            "objective.sigma (of naive.eta_range for the naive model). The last error: "
+            "is feasible for its purchase; give larger values of learner.regularization or "
+            "objective.sigma (for the naive model, naive.eta_range). The last error is: "
             f"{row.message}"
         )
     return best
@@ -460,48 +448,46 @@ _RIDGE_CAVEATS = (
 
 
 class RidgeTable(LearnerTable):
-    """PersonalizedRidge, which maps labels from ``target_range`` to [-1, 1].
-
-    Other keys are arguments of its constructor.
-    """
+    """Private ridge regression. All other keys are arguments of its constructor."""
 
     name: Literal["PersonalizedRidge"]
     regularization: tables.Several[tables.Positive]
-    """Candidates for lambda."""
+    """Candidate values of lambda."""
     label_noise: tables.Nonnegative
-    """Standard deviation of the labels' noise, an estimate on that scale."""
+    """Estimated standard deviation of the label noise, with target_range mapped to [-1, 1]."""
     coef_norm: tables.Nonnegative
-    """Norm of the true coefficients, an estimate on that scale."""
+    """Estimated norm of the true coefficients, with target_range mapped to [-1, 1]."""
     smallest_eigenvalue: tables.Nonnegative = 0.0
-    """Bound on the eigenvalues of the rows' second moments."""
+    """Lower bound on the eigenvalues of the weighted second-moment matrix of the rows."""
     failure_probability: tables.Share = 0.05
-    """Probability that the error bound fails."""
+    """Upper bound on the probability that the error bound does not hold."""
 
 
 class UnitsTable(tables.Table):
-    """The unit of the labels."""
+    """Unit of the labels in the report."""
 
     label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
-    """Its name."""
+    """Name of the unit."""
     per_label: tables.Positive = 1.0
-    """Number of units that a label of 1 represents."""
+    """Number of units that correspond to a label of 1."""
 
 
 class RidgeFile(LearningFile):
-    """A market with ridge regression: mu and sigma follow from Theorem 3.6 of R.
+    """Market with a ridge regression, in which mu and sigma follow from Theorem 3.6 of R.
 
-    Lambda is fixed in advance, and test errors are exact expectations over the noise. The table
-    ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at gamma in
-    a market at the prior's quantiles), the purchase, the moments of the test error, uniform_rmse
-    (one price for all), and the terms of the bound. ``choices`` holds the bounds from public facts,
-    ``baselines`` the rmse without noise.
+    Lambda is fixed in advance, and test errors are exact expectations over the noise. For each
+    scenario, gamma and regularization, the table ``curve`` contains the purchase, the moments of
+    the test error and the terms of the error bound. The column marked identifies the lambda with
+    the best bound at the prior's quantiles. The column uniform_rmse is the RMSE with one price for
+    all sellers. The table ``choices`` contains the public bounds, and ``baselines`` contains the
+    RMSE without noise.
     """
 
     learner: RidgeTable
     units: UnitsTable = UnitsTable()
 
     purposes: ClassVar[tuple[str, ...]] = ("test",)
-    #: The learner of Theorem 3.6, with noise in floating point; a purchase has exact noise.
+    #: Arguments of the learner in Theorem 3.6, with floating-point noise; ``buy`` uses exact noise.
     facts: ClassVar[Any] = {"perturbation": "output", "fit_intercept": False, "rounding": None}
 
     def _market(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
@@ -509,14 +495,14 @@ class RidgeFile(LearningFile):
         return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=self.objective.cap)
 
     def _bound(self, weights: Any, eta: float, value: float, n_features: int) -> RidgeErrorBound:
-        """Return the terms of Theorem 3.6 for a purchase."""
+        """Compute the terms of the bound in Theorem 3.6 for a purchase."""
         learner = self.learner_of(value)
         kappa = ridge_sensitivity(value, n_features, learner.max_norm, learner.sensitivity)
         facts = self.learner.model_dump(exclude={"name", "regularization", *self.learner.options})
         return ridge_error_bound(weights, eta / kappa, value, n_features=n_features, **facts)
 
     def measured(self, rows: Any, sellers: dict[str, Sellers], options: Any) -> Measured:
-        """Buy at every gamma and lambda, and compute the errors of the models."""
+        """Allocate the market at every gamma and lambda, and compute the errors of the models."""
         values, (m, n_features) = self.learner.candidates, rows.X_train.shape
 
         def market(scenario: str, gamma: float, regularization: float) -> Market:
@@ -539,6 +525,7 @@ class RidgeFile(LearningFile):
             predicted = model.fit(rows.X_train, rows.y_train).predict(rows.X_test)
             baselines[value] = root_mean_squared_error(rows.y_test, predicted)
         plain = pd.DataFrame({"regularization": values, "rmse": baselines.values()})
+        constant = float(rows.y_test.std())  # RMSE of the mean of the public rows
         return {
             "runs": (runs.keys["runs"], table),
             "curve": (_POINT, curve),
@@ -546,13 +533,10 @@ class RidgeFile(LearningFile):
             "audits": (_POINT, runs.tables["audits"].drop(columns="market")),
             "choices": (_POINT[1:], choices),
             "baselines": (_POINT[2:], plain),
-        }, {
-            "constant_rmse": float(rows.y_test.std()),  # of the mean of the public rows
-            "caveats": _RIDGE_CAVEATS,
-        }
+        }, {"constant_rmse": constant, "caveats": _RIDGE_CAVEATS}
 
     def _public_bounds(self, m: int, n_features: int) -> Frame:
-        """Return the bounds in a market at the prior's quantiles, and mark the best lambdas."""
+        """Compute the bounds at the prior's quantiles, and mark the best lambda for each gamma."""
         quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
         rows = []
         for gamma, value in product(self.objective.gamma, self.learner.candidates):
@@ -566,7 +550,7 @@ class RidgeFile(LearningFile):
         return table.assign(marked=table.index.isin(best))
 
     def _errors(self, run: Any, sold: Frame, rows: Any) -> dict[str, Any]:
-        """Compute test errors of a purchase and of a uniform price, and the bound on the error."""
+        """Compute the test errors of a purchase and of a uniform price, and the error bound."""
         arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self.learner_of(value, weighting=weights)

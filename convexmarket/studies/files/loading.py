@@ -1,4 +1,4 @@
-"""Reading problem files: syntax, overrides, and errors that name key, value and remedy."""
+"""Reading and validation of problem files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from convexmarket.studies.files.online_file import OnlineFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 
-#: Models of problem files by kind; markets with a learner have other models.
+#: Models of problem files by kind, except the models of markets with a learner.
 KINDS: dict[str, type[ProblemFile]] = {
     "market": VariantsFile,
     "online": OnlineFile,
     "solvers": SolversFile,
 }
-#: Placeholder of a value in a draft of ``convexmarket init``.
+#: Placeholder for an undeclared value in the drafts of ``convexmarket init``.
 UNDECLARED = "?"
-#: Largest size of a problem file in bytes.
+#: Maximum size of a problem file in bytes.
 _LARGEST_FILE = 1_000_000
 
 
@@ -38,12 +38,12 @@ def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
     ----------
     path : path of a TOML file
     overrides : iterable of str
-        Such as ``"study.sizes=[100]"``: a key path and a TOML value.
+        Key paths and their TOML values, such as ``"study.sizes=[100]"``.
 
     Raises
     ------
     ProblemFileError
-        If the file cannot be read or has mistakes: one line for each, with file, key and remedy.
+        If the file cannot be read or contains mistakes. The message has one line per mistake.
     """
     try:
         text = read_limited(path, _LARGEST_FILE).decode("utf-8")
@@ -86,7 +86,7 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
     except ValidationError as error:
         wrong = mistakes(table, error)
     except RecursionError:
-        wrong = ["its lists and tables are nested too deeply"]
+        wrong = ["the lists and tables of the file are nested too deeply"]
     except ValueError as error:
         wrong = [f"not valid TOML: {error}"]
     raise ProblemFileError("\n".join(f"{path}: {line}" for line in wrong))
@@ -100,24 +100,24 @@ def json_schema() -> dict[str, Any]:
 
 
 def subproblems_of(path: str | Path) -> Problem:
-    """Return the subproblems of a problem file, for a comparison of solvers."""
+    """Return the subproblems of a problem file for a comparison of solvers."""
     problem: Any = load_file(path)
     digest = hashlib.sha256(problem.source.text.encode()).hexdigest()
     return Problem(problem.subproblems(), digest)
 
 
 def _undeclared(table: dict[str, Any], path: str = "") -> Iterator[str]:
-    """Yield a sentence for every key without a value in a draft of ``convexmarket init``."""
+    """Yield an error message for every undeclared key in a draft of ``convexmarket init``."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _undeclared(value, f"{path}{key}.")
         elif value == UNDECLARED:
-            remedy = "is not declared yet; give a value, as the comment in the file explains"
-            yield f"{path}{key} is {value!r}, which {remedy}"
+            remedy = "give a value, as the comment in the file explains"
+            yield f"{path}{key} is {value!r}, a placeholder; {remedy}"
 
 
 def _override(table: dict[str, Any], setting: str) -> None:
-    """Replace a value of the parsed file in place."""
+    """Set a value of the parsed file in place."""
     key, _, value = setting.partition("=")
     try:
         parsed = tomllib.loads(f"value = {value}")

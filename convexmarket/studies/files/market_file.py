@@ -1,7 +1,7 @@
-"""Files of kind "market" without a learner: a market, variants of it and swept keys.
+"""Problem files of kind "market" without a learner, which declare a market and its variants.
 
-A term or constraint is a class of :mod:`convexmarket.terms`. The keys of its table and their
-schema are the fields of the class. The class checks values; the file adds the key to errors.
+Terms and constraints are classes of :mod:`convexmarket.terms`. The fields of a class are the keys
+of its table. The class checks the values, and this module adds the key path to error messages.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
 from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
 from convexmarket.terms import Constraint, Term
 
-#: Sensitivities at which virtual costs are tabulated.
+#: Quantile levels of the sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
-#: Keys of the tables whose keys are not only market and value.
+#: Key columns of tables. The key columns of all other tables are market and value.
 _MORE = {
     "sellers": ("market", "value", "id"),
     "groups": ("market", "value", "group"),
     "draws": ("market", "draw"),
     "virtual_costs": ("market", "group", "sensitivity"),
 }
-#: The JSON Schema of an argument.
+#: JSON Schema of an argument of a term or constraint.
 _VALUE = tables.ARGUMENT | {"type": [*tables.ARGUMENT["type"], "object"]}
 _VALUE["maxItems"] = tables.MOST_ENTRIES
 
 
 def named(base: type[Any], sign: str) -> dict[str, Any]:
-    """List the exported classes of terms or constraints by name, such as "squared-spread"."""
+    """Return the exported classes of terms or constraints by name, such as "squared-spread"."""
     return {
         re.sub("(?<=[a-z])(?=[A-Z][a-z])", sign, kind.__name__).lower(): kind
         for kind in vars(terms).values()
@@ -68,7 +68,7 @@ _TERMS, _CONSTRAINTS = named(Term, "-"), named(Constraint, "_")
 
 
 def _keys(kind: type[Any]) -> list[str]:
-    """Return the keys of a class in a file; groups are declared with the sellers."""
+    """Return the keys of a class in a file, without groups, which belong to the sellers."""
     return [each.name for each in fields(kind) if each.init and each.name != "groups"]
 
 
@@ -85,7 +85,7 @@ def _privacy_cost(value: Any) -> terms.PrivacyCost:
 
 @dataclass(frozen=True)
 class Piece:
-    """A term or constraint: its name, its class, its arguments, and the weight of a term."""
+    """Name, class and arguments of a term or constraint, and the weight of a term."""
 
     name: str
     kind: Any
@@ -93,7 +93,7 @@ class Piece:
     weight: Any = None
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if the class refuses the arguments; groups are not yet known."""
+        """Raise a ValueError for invalid arguments; ``build`` checks classes with groups."""
         tables.refuse_unknown(self.arguments, _keys(self.kind))
         try:
             if not self.needs_groups:
@@ -103,11 +103,11 @@ class Piece:
 
     @property
     def needs_groups(self) -> bool:
-        """Whether the piece concerns groups of sellers."""
+        """Whether the class requires the groups of the sellers."""
         return any(each.name == "groups" for each in fields(self.kind))
 
     def build(self, groups: Any) -> Any:
-        """Return the weighted term, or the constraint; ``groups`` has shape (m,)."""
+        """Build the weighted term or the constraint; ``groups`` has one entry per seller."""
         arguments = dict(self.arguments)
         if "privacy_cost" in arguments:
             arguments["privacy_cost"] = _privacy_cost(arguments["privacy_cost"])
@@ -115,7 +115,7 @@ class Piece:
             if groups is None:
                 raise ParameterError(
                     f"{self.name} needs groups; give sellers.groups, each with a name and a count, "
-                    "or the column of sellers.file that holds them, sellers.group"
+                    "or sellers.group, the name of a column of sellers.file"
                 )
             arguments["groups"] = groups
         built = self.kind(**arguments)
@@ -140,13 +140,13 @@ def _constraint(labelled: tuple[str, Any]) -> Piece:
     if not isinstance(given, Mapping) or len(keys) == 1:
         values = given if isinstance(given, list) and len(keys) > 1 else [given]
         if len(values) != len(keys):
-            raise ValueError(f"{given!r:.60} does not give {', '.join(keys)}; give a table of them")
+            raise ValueError(f"{given!r:.60} is incomplete; give a table of {', '.join(keys)}")
         given = dict(zip(keys, values, strict=True))
     return Piece(name, _CONSTRAINTS[name], dict(given))
 
 
 def _labelled(table: Any) -> Any:
-    """Add the key to each entry of a table, so that errors contain the path of the entry."""
+    """Pair each entry of a table with its key, because error messages contain the key."""
     return {key: (key, table[key]) for key in table} if isinstance(table, Mapping) else table
 
 
@@ -156,7 +156,7 @@ _OF_TERMS |= {"term": {"enum": [*_TERMS]}, "weight": {"type": "number"}}
 _TERM = _TABLE | {"properties": _OF_TERMS, "required": ["weight"]}
 _TEXTS = {key: str(inspect.getdoc(kind)).split("\n\n")[0] for key, kind in _CONSTRAINTS.items()}
 _DESCRIBED = {key: _VALUE | {"description": text} for key, text in _TEXTS.items()}
-#: Terms by label; a label that is the name of a term defines the term.
+#: Terms by label. The label is the name of the term unless the entry has a key ``term``.
 TermsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_term)]],
     BeforeValidator(_labelled),
@@ -175,32 +175,32 @@ class _SomeSellers(tables.Table):
     count: Annotated[int, Field(ge=1, le=tables.MOST_ENTRIES)] | None = None
     """Number of sellers to draw from the prior."""
     sensitivities: tables.Many[tables.Nonnegative] | None = None
-    """Reports of the sellers, instead of a number."""
+    """Reports of the sellers, as an alternative to ``count``."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         sources = ("count", "sensitivities", "groups", "file")
         if sum(bool(getattr(self, name, None)) for name in sources) != 1:
-            raise ValueError("give one of count and sensitivities, or of groups and file")
+            raise ValueError("declare the sellers by one of count, sensitivities, groups and file")
         return self
 
     def reports(self, prior: Prior, rng: np.random.Generator) -> Any:
-        """Return the listed reports, or draw them; both use the same random numbers."""
+        """Return the listed or drawn reports; in both cases, one number per seller is drawn."""
         drawn = prior.quantile(rng.random(self.count or len(self.sensitivities or ())))
         return drawn if self.sensitivities is None else list(self.sensitivities)
 
 
 class GroupTable(_SomeSellers):
-    """A group of sellers."""
+    """Group of sellers."""
 
     name: tables.Name
     """Name in figures and tables."""
     prior: tables.PriorTable | None = None
-    """Prior of the group; by default the prior of all sellers."""
+    """Prior of the group; by default, the prior of all sellers."""
 
 
 class SellersTable(_SomeSellers):
-    """The sellers of a market: drawn, listed, in groups, or read from a file."""
+    """Sellers of a market, which are drawn, listed, divided into groups, or read from a file."""
 
     groups: tables.Several[GroupTable] = ()
     file: tables.FileName | None = None
@@ -208,7 +208,7 @@ class SellersTable(_SomeSellers):
     id: tables.Column | None = None
     """Column of the ids in the file."""
     report: tables.Column | None = None
-    """Column of the prices asked per unit of epsilon."""
+    """Column of the prices asked per unit of epsilon in the file."""
     group: tables.Column | None = None
     """Column of the groups in the file."""
 
@@ -218,23 +218,23 @@ class SellersTable(_SomeSellers):
         if columns and self.file is None:
             raise ValueError("id, report and group are columns of a file; give file")
         if len(set(columns)) < len(columns):
-            raise ValueError("a column is named twice among id, report and group")
+            raise ValueError("id, report and group must be different columns")
         return self
 
 
 class MarketTable(tables.Table):
-    """A complete market."""
+    """Sellers, prior, objective and constraints of a market."""
 
     sellers: SellersTable
     prior: tables.PriorTable | None = None
     objective: TermsTable
-    """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
+    """Terms of the buyer's objective by label, from the classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
-    """Constraints of the purchase: classes of convexmarket.terms."""
+    """Constraints of the purchase by name, from the classes of convexmarket.terms."""
 
     @property
     def priors(self) -> dict[str, Prior]:
-        """The prior of each group; without groups, the prior of all sellers has the key ""."""
+        """Prior of each group; without groups, the prior of all sellers has the key ""."""
         given = {group.name: group.prior or self.prior for group in self.sellers.groups}
         priors = {name: prior for name, prior in (given or {"": self.prior}).items() if prior}
         if len(priors) < max(len(given), 1):
@@ -242,10 +242,10 @@ class MarketTable(tables.Table):
         return priors
 
     def build(self, seed: int, place: Callable[[str], Path] = Path) -> Market:
-        """Return the market; ``place`` resolves the path of a file of sellers.
+        """Build the market; ``place`` resolves the path of a file of sellers.
 
-        The k-th seller that is drawn has the same quantile of every prior, so that variants with
-        different priors are compared on paired draws.
+        The report of the k-th drawn seller is the same quantile of every prior. Therefore variants
+        with different priors are compared on paired draws.
         """
         priors, table, rng, ids = self.priors, self.sellers, np.random.default_rng(seed), None
         groups: Any = None
@@ -266,15 +266,14 @@ class MarketTable(tables.Table):
         return Market(sellers, objective, constraints)
 
 
-#: Keys of a market, which a variant may change.
+#: Keys of a market that a variant can change.
 _KEYS = tuple(MarketTable.model_fields)
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return the base with the changes, key by key; ``false`` removes an entry.
+    """Merge the changes into the base key by key; the value ``false`` removes an entry.
 
-    ``sellers``, ``prior``, ``privacy_cost`` and a term of another kind under the same label are
-    replaced as a whole.
+    A change of ``sellers``, ``prior``, ``privacy_cost`` or the kind of a term replaces the entry.
     """
     result = dict(base)
     for key, value in changes.items():
@@ -293,25 +292,21 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
 
 
 class SweepTable(tables.Table):
-    """A key of the market with several values; the variant is then a curve."""
+    """Key of the market that takes several values; the report shows the variant as a curve."""
 
     key: Annotated[str, Field(pattern=r"^\w[\w-]*(\.\w[\w-]*)+$")]
-    """The key, such as "constraints.budget"."""
+    """Path of the key, such as "constraints.budget"."""
     values: tables.Several[tables.Integer | float]
-    """Values of the key; counts are integers."""
+    """Values of the key; counts must be integers."""
 
 
 _Changes = Annotated[
-    Any, WithJsonSchema({"type": ["object", "boolean"], "description": "Changes of the market."})
+    Any, WithJsonSchema({"type": ["object", "boolean"], "description": "Changes to the market."})
 ]
 
 
 class VariantTable(tables.Table):
-    """A variant: the market of the file with changes.
-
-    Tables are merged key by key, and ``false`` removes an entry; ``sellers``, ``prior``, and a term
-    of another kind under the same label, are replaced.
-    """
+    """Variant of the market. Changes are merged key by key; ``false`` removes an entry."""
 
     name: tables.Name
     """Name in figures and tables."""
@@ -323,11 +318,11 @@ class VariantTable(tables.Table):
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The values of the swept key; NaN without a sweep."""
+        """Values of the swept key, or NaN without a sweep."""
         return (np.nan,) if self.sweep is None else self.sweep.values
 
     def complete(self, base: Mapping[str, Any], path: str, seed: int) -> list[MarketTable]:
-        """Return the market at each value of the sweep; key paths in errors begin with path."""
+        """Return the market at each value of the sweep; ``path`` precedes the keys in errors."""
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
         table, markets = _merged(base, changes, path), []
         for value in self.values:
@@ -350,34 +345,35 @@ Quantity = Literal["objective", "error", "expected_payments", "n_effective", "ep
 
 
 class CompareTable(tables.Table):
-    """The comparison in the headline, of two variants over paired draws of the sellers."""
+    """Comparison of two variants on paired draws of the sellers, for the headline of the report."""
 
     variant: tables.Name
-    """Name of a variant; for a sweep, the middle value is compared."""
+    """Name of the compared variant; a sweep is compared at its middle value."""
     base: tables.Name
-    """Name of the variant to compare it with."""
+    """Name of the reference variant."""
     quantities: tables.Several[Quantity]
-    """Columns of the runs, and "share", the share of the weight of a group."""
+    """Columns of the table of runs to compare; "share" is the share of a group in the weight."""
     group: Annotated[str, Field(max_length=200)] = ""
-    """The group for "share"."""
+    """Name of the group for "share"."""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
-    """Number of draws of the sellers; listed sellers are compared once."""
+    """Number of draws of the sellers; markets with listed sellers are compared once."""
 
 
 class MarketRunTable(tables.RunTable):
     """Options for solving, paying and auditing: arguments of :meth:`convexmarket.Study.run`."""
 
     solver: tables.Name = "CLARABEL"
-    """The solver, by CVXPY's name."""
+    """Name of the solver in CVXPY."""
     gap: tables.Share = 1e-6
     """Relative gap of the certificate."""
     payments: Extent = "exact"
-    """Markets whose payments are computed: "exact" (with an exact rule), "all" or "none"."""
+    """Markets for which payments are computed: "all", "none", or "exact" for markets with an exact
+    rule."""
     audits: Extent = "none"
-    """Markets that are audited: "exact" (with an exact rule), "all" or "none". Of a sweep, only
-    the market of the middle value is audited."""
+    """Markets that are audited: "all", "none", or "exact" for markets with an exact rule. In a
+    sweep, only the market at the middle value is audited."""
     tol: tables.Share = 1e-2
-    """Relative error of payments without an exact rule."""
+    """Relative tolerance of payments without an exact rule."""
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
     """Number of audited sellers in each market."""
     misreports: Annotated[int, Field(ge=2, le=1_000)] = 12
@@ -386,7 +382,7 @@ class MarketRunTable(tables.RunTable):
 
 
 class Point(NamedTuple):
-    """One market of a variant."""
+    """Market of a variant at one value of its sweep."""
 
     variant: str
     value: float
@@ -395,19 +391,19 @@ class Point(NamedTuple):
 
 
 class VariantsFile(tables.ProblemFile, MarketTable):
-    """A market without a learner, and variants of it."""
+    """Market without a learner, and its variants."""
 
     kind: Literal["market"]
     run: MarketRunTable = MarketRunTable()
     variants: tables.Several[VariantTable] = (VariantTable(name="market"),)
-    """Variants to compare; by default only the market of the file."""
+    """Variants to compare; by default, only the market of the file."""
 
     _markets: dict[str, list[MarketTable]] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
     @classmethod
     def _complete(cls, given: Any, handler: Callable[[Any], Self]) -> Self:
-        """Merge the tables of the file into each variant, and validate its markets."""
+        """Merge each variant into the market of the file, and validate the resulting markets."""
         problem = handler(given)
         base = {key: given[key] for key in _KEYS if key in given}
         for place, variant in enumerate(problem.variants):
@@ -420,7 +416,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return problem
 
     def points(self) -> list[Point]:
-        """Return the markets of every variant, with the sellers of their files."""
+        """Build the markets of every variant, including those with sellers from files."""
         return [
             Point(variant.name, value, table, table.build(self.run.seed, self.place))
             for variant in self.variants
@@ -432,11 +428,9 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return {name: each[len(each) // 2] for name, each in self._markets.items()}
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Allocate every market, and compute payments and audits as declared.
+        """Allocate every market, and compute the declared payments and audits.
 
-        The tables are as in :meth:`convexmarket.Study.run`, by market (the variant) and value of
-        its sweep; also the purchases from ``groups``, ``draws`` of the compared variants, and
-        ``virtual_costs``.
+        In the tables, market is the name of a variant, and value is the value of its sweep.
         """
         points, extent = self.points(), self.run.audits
         options |= self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
@@ -461,7 +455,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return Runs("study", keys, frames, {**runs.facts, "seed": self.run.seed})
 
     def _draws(self, pair: CompareTable, options: dict[str, Any]) -> pd.DataFrame:
-        """Allocate the compared variants for each draw of the sellers, first the given one."""
+        """Allocate the compared variants for each draw, beginning with the seed of the file."""
         markets = {}
         for name, table in self.middles().items():
             is_drawn = any(part.count for part in table.sellers.groups or (table.sellers,))
@@ -487,7 +481,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return families
 
     def _families(self, name: str, table: MarketTable) -> list[Family]:
-        """Return the subproblems of a market, at any size unless a number is for one seller."""
+        """Return the subproblems of a market; their sizes can vary only if sellers are drawn."""
 
         def drawn(size: int, rng: np.random.Generator) -> Market:
             sized = table.model_copy(update={"sellers": SellersTable(count=size)})
@@ -500,7 +494,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
 
 
 def _groups(sellers: Any) -> pd.DataFrame:
-    """Return the purchases from each group; empty without groups."""
+    """Summarise the purchases from each group; without groups, the table is empty."""
     keys = ["market", "value"]
     if sellers.empty or (sellers.group == "").all():
         return pd.DataFrame(columns=[*keys, "group"])
@@ -520,7 +514,7 @@ def _groups(sellers: Any) -> pd.DataFrame:
 
 
 def _virtual_costs(points: list[Point]) -> pd.DataFrame:
-    """Tabulate the virtual costs of priors at their first use, if one of them is ironed."""
+    """Tabulate the virtual costs of all priors if at least one of them is ironed."""
     used: dict[Prior, tuple[str, str]] = {}
     for point in points:
         priors = point.table.priors

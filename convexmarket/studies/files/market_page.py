@@ -1,4 +1,4 @@
-"""Reports of files of kind "market": a headline, figures, two tables and an appendix."""
+"""Reports of problem files of kind "market"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Frame = Any
 #: Names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda chosen
 #: within the privacy sold.
 MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
-#: Relative difference of errors below which interpolation decides.
+#: Relative difference of errors that is too small to be resolved by the interpolation.
 CLOSE = 0.002
 _WORDS = {
     "objective": "objective",
@@ -94,7 +94,7 @@ def _classification(report: Report, runs: Runs) -> None:
 
 
 def _against_naive(report: Report, errors: Frame) -> None:
-    """Compare a model with the naive model, paired over draws, at each point and on average."""
+    """Compare a model with the naive model on paired draws, at each point and on average."""
     model, naive = errors.columns
     verdicts = errors.groupby(["scenario", "gamma"]).apply(
         lambda rows: compare(rows[model], rows[naive]).verdict
@@ -179,10 +179,8 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     single = sellers[sellers.value.isna()]
     if len(single):
         size = single.groupby("market").weight.transform("size")
-        bought, panels = (
-            single[single.weight * size > ZERO_WEIGHT],
-            "group" if len(groups) else None,
-        )
+        bought = single[single.weight * size > ZERO_WEIGHT]
+        panels = "group" if len(groups) else None
         _draw_sold(report, bought, hue="market", panels=panels, joined=panels is None)
     if len(groups := groups[groups.value.isna()]):
         share = "share of the weight"
@@ -203,7 +201,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
 
 
 def _at_equal_payments(problem: Any, curves: Frame) -> Iterator[str]:
-    """Compare each curve with the first one, if both have the same terms apart from payments."""
+    """Compare each curve with the first curve if their objectives differ only in payments."""
     names = list(curves.market.unique())
     terms = {
         name: {key: part for key, part in table.objective.items() if not part.kind.reports}
@@ -226,7 +224,7 @@ def _at_equal_payments(problem: Any, curves: Frame) -> Iterator[str]:
 
 
 def _comparison(problem: Any, draws: Frame) -> str:
-    """Compare the two variants named in the file, paired over draws of the sellers."""
+    """Compare the two variants named in the file on paired draws of the sellers."""
     if (pair := problem.run.compare) is None:
         return ""
     texts: list[str] = []
@@ -235,7 +233,7 @@ def _comparison(problem: Any, draws: Frame) -> str:
         if wide.empty:  # a market has failed
             continue
         result = compare(wide[pair.variant], wide[pair.base])
-        if len(wide) == 1:  # listed sellers have no draws
+        if len(wide) == 1:  # listed sellers are not drawn
             result = replace(result, low=result.estimate, high=result.estimate)
         noun = _WORDS[quantity].format(group=pair.group)
         subject = f"{'the' if texts else 'The'} {noun} in “{pair.variant}”"

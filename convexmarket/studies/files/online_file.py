@@ -1,7 +1,7 @@
-"""Files of kind "online": sellers arrive one by one, and each is quoted on arrival.
+"""Problem files of kind "online", for markets in which sellers arrive one by one.
 
-``convexmarket run`` simulates such a market; :func:`open_market` and :func:`close_market` run it,
-with its state in the database of :class:`convexmarket.OnlineMarket`.
+``convexmarket run`` simulates a market. The functions :func:`open_market` and :func:`close_market`
+run a real market, whose state is stored in the database of :class:`convexmarket.OnlineMarket`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _COUNTS = ("expected", "quoted", "accepted", "declined", "nothing bought")
 _PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
 _AUDIT = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
 _AUDIT |= {"misreports_per_seller": "misreports"}
-#: Number of reports at which the terms of a plan are tabulated, and the range of these reports
-#: relative to the range of the reports that sell.
+#: Number of reports at which the terms of a plan are tabulated, and the ratio between the range of
+#: these reports and the range of the reports that sell.
 _CURVE_POINTS, _BEYOND = 201, 1.6
 _CAVEATS = (
     "The terms follow from reports and answers. Terms and payments have no privacy guarantee; "
@@ -58,24 +58,24 @@ _LEARNT = (
 
 
 class OwnSellers(people.OwnData):
-    """Sellers in a CSV or Parquet file; offers are made by id.
+    """Sellers in a CSV or Parquet file, identified by their ids.
 
-    Their rows are read when the market closes; the public file ``public.test`` is read when it
-    opens. A simulation quotes the sellers by the column ``report``, if it is named.
+    The rows of the sellers are read when the market closes. The file of public rows is read when
+    the market opens. In a simulation, the reports are those of the column ``report``, if declared.
     """
 
     id: tables.Column = "id"
     classes: people.Classes
-    """The two labels, [negative, positive]: public."""
+    """Public labels of the two classes, as [negative, positive]."""
     public: dict[Literal["test"], tables.FileName] = Field({})  # type: ignore[assignment]
-    """File of public rows on which the error of the model is measured, { test = "public.csv" }."""
+    """File of public rows for the test error of the model, such as { test = "public.csv" }."""
 
 
 class BuyerTable(tables.Table):
-    """The arguments of OnlinePolicy."""
+    """Arguments of OnlinePolicy."""
 
     expected_sellers: Count
-    """Number of sellers that the plan expects."""
+    """Expected number of sellers."""
     mu: tables.Positive
     """Weight of the spread."""
     sigma: tables.Positive
@@ -83,18 +83,18 @@ class BuyerTable(tables.Table):
     gamma: tables.Positive
     """Weight of the payments."""
     cap: Annotated[float, Field(gt=1)] | None = None
-    """Largest weight of a seller, in multiples of the average."""
+    """Largest weight of a seller, in multiples of the average weight."""
     rule: Literal["expectation", "algorithm-3"] = "expectation"
-    """How the plan is made: "expectation", or "algorithm-3" of the paper."""
+    """Rule for computing the plan: "expectation", or "algorithm-3" for Algorithm 3 of the paper."""
 
 
 class PlanTable(tables.Table):
-    """The arguments of AdaptivePolicy, which changes the terms during the market."""
+    """Arguments of AdaptivePolicy, which changes the plan during the market."""
 
     replan: bool = False
-    """Whether new plans use the sales so far."""
+    """Whether new plans take previous sales into account."""
     learn: bool = False
-    """Whether new plans learn the prior from earlier reports."""
+    """Whether new plans estimate the prior from earlier reports."""
 
 
 class LearnerTable(tables.Table):
@@ -102,24 +102,24 @@ class LearnerTable(tables.Table):
 
     regularization: tables.Positive
     accounting: Accounting = "sharp"
-    """Accounting of the guarantees."""
+    """Accounting rule of the guarantees."""
     calibration: Literal["total", "noise"] = "total"
-    """By default the total guarantee of each seller is at most the guarantee sold."""
+    """With "total", the total guarantee of each seller is at most the guarantee sold."""
 
 
 class SimulationTable(tables.Table):
-    """Random quantities of a simulation."""
+    """Options of a simulation."""
 
     arrivals: Count | None = None
-    """Number of sellers who arrive; by default all, at most the expected number."""
+    """Number of sellers who arrive; by default, all sellers, but at most the expected number."""
     acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Probability that a seller accepts an offer."""
     draws: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of simulated markets. The tables describe the first; intervals need at least two."""
+    """Number of simulated markets. Intervals require two; the tables describe the first market."""
 
 
 class OnlineFile(tables.ProblemFile):
-    """A market with sellers who arrive one by one, and the model trained when it closes."""
+    """Market in which sellers arrive one by one, and a model is trained when the market closes."""
 
     kind: Literal["online"]
     prior: tables.PriorTable
@@ -127,23 +127,23 @@ class OnlineFile(tables.ProblemFile):
     """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
     data: Annotated[people.Wdbc | people.Synthetic | OwnSellers, Field(discriminator="source")]
-    """Source of the rows. Sellers of rows without ids are named row-0, row-1, ..."""
+    """Source of the rows. Without ids, the sellers are named row-0, row-1, ..."""
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()
 
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
-        """Return the learner of this market, with the given lambda if it is not None."""
+        """Construct the learner; if not None, ``regularization`` replaces the file's value."""
         options = self.learner.model_dump()
         options |= {} if regularization is None else {"regularization": regularization}
         return PrivateLogisticRegression(**options, data_norm=self.data.data_norm, tol=1e-9)
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
-        """Return the policy that quotes the sellers."""
+        """Construct the policy that determines the quotes."""
         plan, start = self.plan.model_dump(), OnlinePolicy(self.prior, **self.buyer.model_dump())
         return AdaptivePolicy(start, **plan) if any(plan.values()) else start
 
     def market_rows(self) -> release.MarketRows:
-        """Read the rows, with their owners."""
+        """Read the rows and the ids of their owners."""
         data, (rows, ids, reports) = self.data, self.data.load(self)
         own: dict[str, Any] = {}
         if isinstance(data, OwnSellers):
@@ -159,12 +159,12 @@ class OnlineFile(tables.ProblemFile):
         )
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Simulate the market; ``draws`` has a row for each draw, other tables are of the first."""
+        """Simulate the market; tables describe the first draw, except ``draws`` with all draws."""
         rows, arrivals = self.market_rows(), self.simulation.arrivals
         if arrivals is not None and arrivals > len(rows.ids):
             raise errors.ProblemFileError(
                 f"simulation.arrivals is {arrivals}, and the data have rows of {len(rows.ids)} "
-                "sellers; give at most as many"
+                f"sellers; give at most {len(rows.ids)}"
             )
         arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
         asked = self.model_dump_json(exclude={"run": {"jobs"}, "simulation": {"draws"}})
@@ -179,7 +179,7 @@ class OnlineFile(tables.ProblemFile):
         return Runs("online", _KEYS, found, results[0]["facts"])
 
     def result(self, market: OnlineMarket, released: str, turned_away: int | None = None) -> Runs:
-        """Return the tables and facts of a closed market; ``turned_away`` is for simulations."""
+        """Return the tables and facts of a closed market; simulations set ``turned_away``."""
         model, start, counts = json.loads(released), market.policy.start, market.counts()
         simulated, guarantees = turned_away is not None, model["guarantees"]
         offers: Any = market.offers()[_OFFERS]
@@ -194,9 +194,8 @@ class OnlineFile(tables.ProblemFile):
         outcome = OnlineOutcome(reports, epsilon, paid, turned_away or 0, start.buyer)
         caveats = [*_CAVEATS, *([_LEARNT] if self.plan.learn else [])]
         if simulated:
-            origin = "drawn from the prior"
-            if getattr(self.data, "report", None) is not None:
-                origin = "those of the file"
+            is_drawn = getattr(self.data, "report", None) is None
+            origin = "drawn from the prior" if is_drawn else "those of the file"
             caveats.insert(0, f"A simulation: reports are {origin}, arrivals and answers drawn.")
         facts = {
             "planned": planned(start),
@@ -223,7 +222,7 @@ class OnlineFile(tables.ProblemFile):
 def _simulated(
     problem: OnlineFile, rows: release.MarketRows, draw: int, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Simulate one market; return a row of totals and, of the first draw, tables and facts."""
+    """Simulate one market; return a row of totals and, for the first draw, tables and facts."""
     ready(1.0)
     policy, learner, table = problem.policy(), problem.classifier(), problem.simulation
     branch = [draw] if draw else []
@@ -255,7 +254,7 @@ def _simulated(
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
-    """Tabulate the plans, their audits, and their curves to above the last report that sells."""
+    """Tabulate the plans, their audits, and their terms on a grid of reports."""
     first = plans[0].policy
     low, high = first.support
     ends = [made.policy.highest_sensitivity for made in plans]
@@ -278,11 +277,8 @@ def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
     }
 
 
-# ------------------------------------------------------------------------------- a real market
-
-
 def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
-    """Create the market of a problem in a folder, after a check of its files."""
+    """Check the files of a problem, and create its market in a folder."""
     policy, source = problem.policy(), problem.source
     if source is None:
         raise errors.ProblemFileError("the problem has no file; give the result of load_file")
@@ -291,7 +287,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         if problem.place(problem.data.file).exists():
             people.read_cells(problem, problem.data.file, [problem.data.id])
     try:
-        path = os.path.relpath(source.path, folder)  # valid after both are moved
+        path = os.path.relpath(source.path, folder)  # remains valid if both are moved
     except ValueError:  # on another drive
         path = os.path.abspath(source.path)
     described = json.dumps(asdict(source) | {"path": path}, ensure_ascii=False)
@@ -299,7 +295,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
-    """Load the problem of an open market; raise a DataError if it has no problem file."""
+    """Load the problem of a market; raise a DataError if the market has no problem file."""
     try:
         source = tables.Source(**json.loads(market.problem))
         problem = OnlineFile.model_validate(source.table)
@@ -320,15 +316,16 @@ def close_market(
     leave_out: Sequence[str] = (),
     regularization: float | None = None,
 ) -> Runs:
-    """Train once, on the sold rows, and close the market for good; a closed market is unchanged.
+    """Train the model once on the sold rows, and close the market permanently.
 
-    ``lapse`` counts offers without an answer as declined. The rows of ``leave_out`` are missing;
-    these sellers are paid. ``regularization``, chosen without the rows, replaces the file's value.
+    If the market is already closed, the stored model is loaded. If ``lapse`` is true, unanswered
+    offers are declined. The sellers in ``leave_out`` are paid, but their rows are not used.
+    ``regularization`` replaces the value of the file and must be chosen without the rows.
     """
     problem, released = problem_of(market), market.released
     if released == release.WITHOUT_MODEL:
         raise errors.MarketClosedError(
-            f"the market in {market.folder} was closed without a model, for good; open another"
+            f"the market in {market.folder} is closed and has no model; open another market"
         )
     if released is not None and regularization is not None:
         raise errors.ParameterError(

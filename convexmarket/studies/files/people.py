@@ -1,6 +1,6 @@
-"""Rows for a learner: data sets of the package, rows of the problem file, or a user's table.
+"""Rows for a learner, from a data set of the package, the problem file, or a user's table.
 
-Messages never show the text of a cell of a table unless the user asks for it.
+Error messages contain the text of table cells only if the user requests it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from convexmarket.errors import DataError
 from convexmarket.studies.files import file_tables as tables
 
 Floats = NDArray[np.float64]
-#: Rows by part: rows for sale, indexed by the sellers' ids, and public rows of each purpose.
+#: Rows for sale, indexed by the sellers' ids, and public rows by purpose.
 Parts = dict[str, pd.DataFrame]
 
-#: Name of the part with the rows for sale.
 SOLD = "sold"
-#: Branch of the seed from which public rows are drawn.
+#: Purpose of the random stream that selects public rows.
 _PUBLIC = 1_000
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -39,7 +38,7 @@ _Sold = Annotated[float, Field(gt=0, lt=1, description="Share of the rows that i
 
 
 class Loaded(NamedTuple):
-    """Rows for a learner; for a user's table also the ids and the reports of the sellers."""
+    """Rows for a learner and, for a user's table, the ids and the reports of the sellers."""
 
     rows: Any
     ids: list[str] | None = None
@@ -47,16 +46,16 @@ class Loaded(NamedTuple):
 
 
 class _Drawn(tables.Table):
-    """A data set of the package; each training row belongs to a seller."""
+    """Data set of the package, in which each training row belongs to a seller."""
 
     is_classification: ClassVar[bool] = True
 
     source: str
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Seed of the split, or of the rows that are drawn."""
+    """Seed of the random split, or of the generated rows."""
 
     def load(self, _problem: Any) -> Loaded:
-        """Return training rows, which are sold, and public rows."""
+        """Load the training rows, which are sold, and the public rows."""
         return Loaded(getattr(datasets, self.source)(**self._arguments(), random_state=self.seed))
 
     def _arguments(self) -> dict[str, Any]:
@@ -64,7 +63,7 @@ class _Drawn(tables.Table):
 
 
 class Wdbc(_Drawn):
-    """The Wisconsin breast-cancer data, for a classifier."""
+    """Wisconsin breast-cancer data, for a classifier."""
 
     source: Literal["wdbc"]
     train_fraction: _Sold = 0.6
@@ -79,7 +78,7 @@ class Wdbc(_Drawn):
 
 
 class Synthetic(_Drawn):
-    """Gaussian rows with a linear boundary, for a classifier."""
+    """Gaussian rows with a linear boundary between the classes, for a classifier."""
 
     source: Literal["synthetic"]
     n_sellers: Count
@@ -90,7 +89,7 @@ class Synthetic(_Drawn):
 
 
 class Medical(_Drawn):
-    """Insurance charges, for a regression."""
+    """Medical insurance charges, for a regression."""
 
     is_classification = False
     data_norm: ClassVar[float] = 1.0
@@ -100,23 +99,23 @@ class Medical(_Drawn):
 
 
 class InlineData(tables.Table):
-    """Rows in the problem file; the sellers' rows are also the validation and test sets."""
+    """Rows in the problem file, which are also the validation and test sets."""
 
     is_classification: ClassVar[bool] = True
     data_norm: ClassVar[float] = 1.0
 
     source: Literal["inline"]
     features: tables.Many[tables.Many[float]]
-    """One row per seller."""
+    """Features, with one row for each seller."""
     labels: tables.Many[Literal[-1, 1]]
-    """One label per seller."""
+    """Labels, one for each seller."""
 
     @model_validator(mode="after")
     def _rows_have_one_shape(self) -> Self:
         lengths = sorted({len(row) for row in self.features})
         if len(lengths) > 1 or len(self.features) != len(self.labels):
             sizes = f"{len(self.features)} rows of {lengths} features and {len(self.labels)} labels"
-            raise ValueError(f"{sizes}; give rows of one length, and a label for each")
+            raise ValueError(f"{sizes}; give rows of one length, and one label for each row")
         return self
 
     def load(self, _problem: Any) -> Loaded:
@@ -136,7 +135,7 @@ def _classes(value: Any) -> tuple[Any, ...]:
 
 
 def _public_column(value: Any) -> Any:
-    """Return the range of a number as a tuple, or the categories of a word as a list."""
+    """Return a range as a tuple, or categories as a list, with surrounding blanks removed."""
     if isinstance(value, list):
         words = [str(word).strip() if isinstance(word, str | bool) else word for word in value]
         value = tuple(value) if any(map(is_number, value)) else words
@@ -150,30 +149,30 @@ Classes: TypeAlias = Annotated[Any, PlainValidator(_classes), _LIST]
 
 
 class OwnData(tables.Table):
-    """Sellers in a CSV or Parquet file, each with a row."""
+    """Sellers in a CSV or Parquet file, with one row for each seller."""
 
     data_norm: ClassVar[float] = 1.0
 
     source: Literal["csv", "parquet"]
     file: tables.FileName
-    """The file of rows, relative to the problem file."""
+    """File of rows, relative to the problem file."""
     id: tables.Column | None = None
-    """Column of the sellers' ids; by default ids are line numbers."""
+    """Column of the sellers' ids; by default, the ids are line numbers."""
     report: tables.Column | None = None
-    """Column of prices asked per unit of epsilon; by default reports are drawn from the prior."""
+    """Column of prices asked per unit of epsilon; by default, reports are drawn from the prior."""
     label: tables.Column
     """Column of the labels."""
     classes: Classes = None
-    """The two labels of a classification, [negative, positive]: public."""
+    """Public labels of the two classes of a classification, as [negative, positive]."""
     features: Annotated[dict[tables.Column, _PublicColumn], Field(min_length=1, max_length=1_000)]
-    """The range of each column of numbers, [low, high], or its categories, in which "other" stands
-    for all undeclared values. Other columns are not used."""
+    """Public range [low, high] of each numeric column, or list of categories of each other column.
+    The category "other" represents all undeclared values. Undeclared columns are not used."""
     missing: Missing = "error"
-    """Meaning of an empty cell: "error", "middle" of the range, or "indicator", a feature."""
+    """Treatment of empty cells: "error", "middle" of the range, or "indicator" (a new feature)."""
     public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field({})
-    """Public rows, which are not sold: "validation" rows to choose the parameters of a classifier,
-    "test" rows to measure its error. The value is a share of the file, drawn by the run's seed, or
-    a file."""
+    """Public rows, which are not sold. The parameters of a classifier are chosen on "validation"
+    rows, and errors are measured on "test" rows. Each value is a file, or a share of the rows that
+    is drawn with the seed of the run."""
 
     @model_validator(mode="after")
     def _only_features(self) -> Self:
@@ -187,12 +186,12 @@ class OwnData(tables.Table):
 
     @property
     def public_features(self) -> PublicFeatures:
-        """Transformer from the table to rows; it depends only on declared facts."""
+        """Transformer from tables to feature arrays, which depends only on declared facts."""
         norm = self.data_norm if self.is_classification else None
         return PublicFeatures(self.features, missing=self.missing, data_norm=norm)
 
     def load(self, problem: Any) -> Loaded:
-        """Read all rows, in a ball or, for a regression, in the unit box."""
+        """Read all rows, and scale them to a ball or, for a regression, to the unit box."""
         parts, features = read_people(problem), self.public_features
         text = f"Rows of {self.file}, with the ranges and categories of the problem file."
         names = tuple(map(str, features.get_feature_names_out()))
@@ -219,7 +218,7 @@ Data: TypeAlias = Wdbc | Synthetic | Medical | InlineData | OwnData
 def read_people(
     problem: Any, group: str | None = None, na_values: Sequence[str] = (), show_cells: bool = False
 ) -> Parts:
-    """Read the sellers, with the groups in the column ``group``, and the public rows."""
+    """Read the rows for sale, with the column ``group`` if it is given, and the public rows."""
     data, path = problem.data, problem.place(problem.data.file)
     roles = {data.id: "id", data.report: "sensitivity", group: "group"}
     sellers = _read(problem, data.file, roles, na_values, show_cells)
@@ -229,14 +228,14 @@ def read_people(
 
 
 def read_public(problem: Any, na_values: Sequence[str] = ()) -> Parts:
-    """Read the public rows that are in files; return them by purpose."""
+    """Read the public rows that are stored in separate files, and return them by purpose."""
     files = {part: file for part, file in problem.data.public.items() if isinstance(file, str)}
-    rows = {part: _read(problem, file, {}, na_values) for part, file in files.items()}
+    rows = {part: _read(problem, file, {}, na_values, False) for part, file in files.items()}
     return {part: table.reset_index(drop=True) for part, table in rows.items()}
 
 
 def drawn(rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path) -> Parts:
-    """Split the file at random into rows for sale and public rows, in the order of the file."""
+    """Split rows at random into rows for sale and public rows, without changing their order."""
     stream = np.random.SeedSequence(seed, spawn_key=(_PUBLIC,))
     order = np.random.default_rng(stream).permutation(len(rows))
     ends = np.cumsum([round(share * len(rows)) for share in shares.values()], dtype=int)
@@ -253,9 +252,9 @@ def drawn(rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path
 def read_cells(
     problem: Any, name: str, more: Sequence[str] = (), na_values: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, str]:
-    """Read the label, the features and ``more`` columns of a file as text without outer blanks.
+    """Read the labels, the features and the columns ``more`` of a file as stripped text.
 
-    Also return the prefix of a place in messages, such as "rows.csv: line".
+    The second result is the prefix of line numbers in messages, such as "rows.csv: line".
     """
     data, path = problem.data, problem.place(name)
     wanted = list(dict.fromkeys([*more, data.label, *data.features]))
@@ -273,13 +272,9 @@ def read_cells(
 
 
 def _read(
-    problem: Any,
-    name: str,
-    roles: dict[Any, str],
-    na_values: Sequence[str],
-    show_cells: bool = False,
+    problem: Any, name: str, roles: dict[Any, str], na_values: Sequence[str], show_cells: bool
 ) -> pd.DataFrame:
-    """Read and check rows, indexed by the ids of the sellers or by lines."""
+    """Read and check rows, and index them by the sellers' ids or by line numbers."""
     data: OwnData = problem.data
     named = {column: role for column, role in roles.items() if column is not None}
     cells, place = read_cells(problem, name, list(named), na_values)
@@ -294,7 +289,7 @@ def _read(
     for column, declared in data.features.items():
         if set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
             table[column] = table[column].str.capitalize()
-    data.public_features.transform(table.rename_axis(index=place))  # a check of all cells
+    data.public_features.transform(table.rename_axis(index=place))  # checks all cells
     for column, declared in data.features.items():
         if isinstance(declared, tuple):
             table[column] = numbers_in(table[column].dropna()).reindex(table.index)
@@ -304,14 +299,14 @@ def _read(
 
 
 def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) -> Any:
-    """Return the labels; raise an error for an invalid cell."""
+    """Convert labels from text; raise an error for an invalid cell."""
     what = f"the cell of the column {texts.name!r}"
     if classes is None:
         numbers = numbers_in(texts)
         low, high = target_range or (-np.inf, np.inf)
         why = "is not a finite number; leave rows without a label out"
         lists.refuse(place, ~np.isfinite(numbers), why, what)
-        why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider one"
+        why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider range"
         lists.refuse(place, ~numbers.between(low, high), why, what)
         return numbers
     first, second = (pd.Series(lists.is_class(texts, known), texts.index) for known in classes)

@@ -1,4 +1,4 @@
-"""Files of kind "solvers": solvers and formulations on the subproblems of other files."""
+"""Problem files of kind "solvers", which compare solvers and formulations."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class ComparisonTable(tables.Table):
     problems: tables.Several[tables.FileName]
     """Problem files, relative to this file, or names of classes of subproblems."""
     solvers: _Names = DEFAULT_SOLVERS
-    """CVXPY's names, and "exact": the package's methods without a conic solver."""
+    """Names of solvers in CVXPY, or "exact" for the package's methods without a conic solver."""
     formulations: _Names = ()
-    """Formulations; all by default. A class that has none of these uses its first."""
+    """Formulations; by default, all. A class without any of these uses its first formulation."""
     classes: _Names = ()
-    """Classes of subproblems, such as "allocation" and "ridge"; all by default."""
+    """Classes of subproblems, such as "allocation" and "ridge"; by default, all classes."""
     sizes: tables.Several[Annotated[int, Field(ge=2, le=1_000_000)]] = (100, 1_000)
-    """Numbers of sellers, rows or points."""
+    """Sizes of the instances, in numbers of sellers, rows or points."""
     draws: Annotated[int, Field(ge=1, le=1_000)] = 3
-    """Number of instances drawn of each problem and size."""
+    """Number of random instances of each problem and size."""
     settings: tables.Several[Literal["default"]] = ("default",)
-    """Options that CVXPY passes to solvers; :func:`compare_solvers` takes other settings."""
+    """Solver settings. In Python, :func:`compare_solvers` also accepts other settings."""
 
 
 class LimitsTable(tables.Table):
@@ -43,7 +43,7 @@ class LimitsTable(tables.Table):
 
 
 class SolversFile(tables.ProblemFile):
-    """A comparison of solvers and formulations on the subproblems of other problem files."""
+    """Comparison of solvers and formulations on the subproblems of other problem files."""
 
     kind: Literal["solvers"]
     study: ComparisonTable
@@ -52,7 +52,6 @@ class SolversFile(tables.ProblemFile):
     keeps_journal: ClassVar[bool] = True
 
     def _performed(self, load: Callable[[Path], Problem], options: dict[str, Any]) -> Runs:
-        """Run :func:`compare_solvers` with the values of the file."""
         folder = self.place("")
         return compare_solvers(
             entries_of(self.study.problems, lambda name: load(folder / name)),
@@ -65,7 +64,7 @@ class SolversFile(tables.ProblemFile):
 
 
 def entries_of(problems: Sequence[str], load: Callable[[str], Problem]) -> Mapping[str, Any]:
-    """Build the entries for :func:`compare_solvers`: classes and loaded files, by short names."""
+    """Map short names to the classes and files that :func:`compare_solvers` compares."""
     stems = [Path(name).stem for name in problems]
     whole = [name in CLASSES or stems.count(Path(name).stem) > 1 for name in problems]
     names = [name if each else Path(name).stem for name, each in zip(problems, whole, strict=True)]

@@ -90,7 +90,7 @@ def written(folder, text=TRADEOFF, table=None):
     return path
 
 
-#: Replacements that complete the draft of a problem file for patients.
+#: Values that replace the placeholders in the draft for the patients.
 _DECLARED = {
     "label": '"ill"',
     "classes": '["no", "yes"]',
@@ -106,7 +106,7 @@ _OF_COSTS = {"label": '"costs"', "public": "{test = 0.2}", "target_range": "[-60
 
 
 def declared(draft):
-    """Complete all open declarations in the draft of a problem file."""
+    """Replace all placeholders in the draft of a problem file."""
     values, lines = _DECLARED, []
     if "PersonalizedRidge" in draft:
         values = _DECLARED | _OF_COSTS
@@ -144,7 +144,7 @@ eta_range = [0.1, 10]
 
 
 def for_each(cases):
-    """Run all cases as one test, and name the failing case."""
+    """Run all cases as one test, and add the failing case to its error."""
 
     def decorate(test):
         def with_every_case():

@@ -1,4 +1,4 @@
-"""Purchases from a problem file: equality with cm.buy, public rows and errors."""
+"""Purchases with a problem file: agreement with cm.buy, public rows and errors."""
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ def sale(place):
 
 
 def test_buying_from_a_file_equals_cm_buy(sale):
-    """Compare the purchase with a call of cm.buy with the settings of the file."""
+    """Compare the purchase with a call of cm.buy that has the settings of the file."""
     deal, test = sale
     sold = TABLE.loc[deal.offers.index]
     by_hand = cm.buy(
@@ -87,7 +87,7 @@ def test_gamma_or_budget_replace_those_of_the_file(place):
         problem.buy(gamma=0.01, budget=5.0)
 
 
-@pytest.mark.campaign  # payments need an allocation for each seller
+@pytest.mark.campaign  # payments require one allocation per seller
 def test_groups_have_their_share(place):
     problem = load_file(written(place, TRADEOFF, TABLE))
     deal = problem.buy(group="region", at_least={"north": 0.7})

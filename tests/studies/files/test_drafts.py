@@ -33,7 +33,7 @@ def test_a_draft_is_refused_until_everything_is_declared(tmp_path):
     features = [f"data.features.{name}" for name in ("age", "bmi", "smoker", "region", "ill")]
     about = ["data.label", "data.classes", "data.public"]
     assert written == [*about, *features, "prior.low", "prior.high"]
-    assert '# costs = "?"   # left out: its name is that of a column of reports' in text
+    assert '# costs = "?"   # left out, because columns of reports have this name' in text
     assert text.count('= "?"') == len(written) + 1
 
 

@@ -150,7 +150,7 @@ def refusal_of_a_table(*overrides):
         ('data.classes=["no", 1]', "data.classes: ['no', 1] is not [negative, positive]"),
         ('data.missing="guess"', "data.missing is 'guess'; known are 'error', 'middle'"),
         ("data.public={test=0.2}", "public = { validation = 0.2, test = 0.2 }"),
-        ("sellers.sensitivities=[0.1]", "(data.report, 'ask')"),
+        ("sellers.sensitivities=[0.1]", "the column data.report, 'ask', contains the reports"),
     ]
 )
 def test_an_invalid_declaration_of_a_table_is_refused(override, words):
@@ -162,7 +162,7 @@ def test_one_error_names_all_open_declarations():
         'data.features.age="?"', 'data.classes="?"', 'prior.low="?"'
     ).splitlines()
     for line, key in zip(lines, ("data.classes", "data.features.age", "prior.low"), strict=True):
-        assert line.startswith(f"my.toml: {key} is '?', which is not declared yet; give a value")
+        assert line.startswith(f"my.toml: {key} is '?', a placeholder; give a value")
 
 
 def test_the_schema_accepts_the_shipped_files():

@@ -362,7 +362,7 @@ def test_sellers_of_a_csv_file_equal_those_in_the_problem(tmp_path):
     [
         (["p1;9;north"], ("", ""), DataError, "outside the support [1, 5]"),
         (ROWS, ("Region", "Regoin"), DataError, "sellers.group in a file"),
-        (ROWS, ("Region", "Patient Nr"), ProblemFileError, "named twice"),
+        (ROWS, ("Region", "Patient Nr"), ProblemFileError, "must be different"),
         (ROWS, ('file = "asks.csv"', "count = 3"), ProblemFileError, "columns of a file"),
         (ROWS, (', group = "Region"', ""), ParameterError, "sellers.group"),
         (ROWS, ("asks", "none"), DataError, "No such file"),

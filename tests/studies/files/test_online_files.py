@@ -1,4 +1,4 @@
-"""Problem files of kind "online": contents, and consistent numbers of a simulated market."""
+"""Problem files of kind "online": contents, and consistency of simulated markets."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables of people: sellers, public rows, groups and errors."""
+"""Tables of sellers and public rows for problem files: reading, errors and privacy."""
 
 import stat
 import tempfile

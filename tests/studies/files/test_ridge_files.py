@@ -73,7 +73,7 @@ def test_mu_and_sigma_equal_the_constants_of_the_theorem(result):
             smallest_eigenvalue=0.05,
         )
         assert row.bound == pytest.approx(bound.total, rel=1e-12)
-        # The objective is the sum of the bound without its bias and the expected payments.
+        # The objective is the bound minus its bias plus gamma times the expected payments.
         cost = row.gamma * float(offers.epsilon @ offers.virtual_cost)
         assert row.objective == pytest.approx(row.bound - row.bias + cost, rel=1e-9)
 
