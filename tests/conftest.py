@@ -96,6 +96,10 @@ class SharedWorker:
             self.idle.append(self._worker)
 
 
+if hasattr(os, "register_at_fork"):  # a forked child cannot use the workers of its parent
+    os.register_at_fork(after_in_child=SharedWorker.idle.clear)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def workers_shared_by_studies(request):
     """Share workers between the studies of the default group; tests of other groups kill them."""

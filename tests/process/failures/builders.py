@@ -130,8 +130,7 @@ def stop(arguments, folder, before, number):
     """Run a command until its message, send a signal, and return exit code and process."""
     command = Forked(arguments, folder, before)
     came = command.wait_for_message()
-    if came:
-        command.send(number)
+    command.send(number if came else signal.SIGKILL)
     code = command.end()
     assert came, command.stderr
     return code, command
