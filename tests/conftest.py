@@ -96,15 +96,11 @@ class SharedWorker:
             self.idle.append(self._worker)
 
 
-if hasattr(os, "register_at_fork"):  # a forked child cannot use the workers of its parent
-    os.register_at_fork(after_in_child=SharedWorker.idle.clear)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def workers_shared_by_studies(request):
-    """Share workers between the studies of the default group; tests of other groups kill them."""
+    """Share workers between the studies of the default group, which excludes forked tests."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.config.option.markexpr.partition(" ")[0] not in PROFILE_OF:
+        if "not process" in request.config.option.markexpr:  # forked tests cannot use them
             patch.setattr(execution, "_IDLE", 3600)
             patch.setattr(execution, "_worker", functools.partial(SharedWorker, execution._worker))
         yield
