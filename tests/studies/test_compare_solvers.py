@@ -162,7 +162,7 @@ def test_errors_name_an_invalid_argument_and_a_remedy(problems, options, words):
 def test_a_report_starts_with_the_matrices(runs, tmp_path):
     report = runs.report("Which solver?")
     assert [figure.name for figure in report.figures] == ["allocation-default", "allocation-hasty"]
-    page = report.write(tmp_path / "report", formats=("md",)).read_text()
+    page = report.write(tmp_path / "report").with_name("report.md").read_text()
     assert "OSQP cannot take allocation" in page
 
 
