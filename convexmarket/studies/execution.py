@@ -1,7 +1,6 @@
 """Execution of the calls of a study: in parallel, with limits, resumed from a journal.
 
-A call with limits is a child process that a worker forks after it has loaded the libraries. A
-solver that crashes, hangs or exhausts the memory affects no other process.
+With limits a worker forks a process for each call, whose crash affects no other process.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import ctypes
 import json
 import math
 import os
-import platform
 import signal
 import sys
 import time
@@ -20,74 +18,58 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from operator import methodcaller
+from multiprocessing import Pipe, get_context
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
-import cloudpickle
 import psutil
+from joblib import cpu_count
 from joblib.externals import loky
 
-from convexmarket.checks import check_count, check_instance, check_positive
+from convexmarket.checks import check_count, check_instance, check_positives
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.io import sync_folder
 from convexmarket.report.folders import lock
 from convexmarket.studies.progress import Progress, reporter
 
 Reply = dict[str, Any]
-#: A function of arguments and ``ready``, which restarts the clock with a multiple of the time
-#: limit. It returns a dict of plain values.
+#: It takes arguments and ``ready``, which restarts the clock with a multiple of the time limit.
 Function = Callable[..., Reply]
 
-#: Workers use one thread each.
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
-#: The reply of a call whose worker was killed twice.
-_ENDED = {
-    "ended": "crashed",
-    "status": "the system ended its process, probably because memory ran out",
-    "log": "",
-}
+_KILLED = {"ended": "crashed", "status": "its process was ended, probably for its memory"}
 #: Seconds after which an idle worker ends, and between two measurements of a child's memory.
 _IDLE, _INTERVAL = 60, 0.02
-_MEGABYTE = 1e6
-_PR_SET_PDEATHSIG = 1
+_MEGABYTE, _PR_SET_PDEATHSIG = 1e6, 1
 #: First bytes of every line of a journal.
 _BEGINNING = b'{"key": '
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Executor of the calls of a study, with the arguments of :meth:`Study.run`.
-
-    With a limit of time or memory each call runs in a separate process, bound to a core if ``pin``.
-    """
+    """Executor of the calls of a study, with the arguments of :meth:`Study.run`."""
 
     jobs: int = 1
     time_limit: float | None = None
     memory_limit: float | None = None
     journal: str | PathLike[str] | None = None
     progress: bool | Progress = True
-    pin: bool = False
 
     def __post_init__(self) -> None:
         check_count("jobs", 1 if self.jobs == -1 else self.jobs)
-        for name in ("time_limit", "memory_limit"):
-            if (limit := getattr(self, name)) is not None:
-                check_positive(name, limit)
+        limits = {"time_limit": self.time_limit, "memory_limit": self.memory_limit}
+        check_positives(**{name: limit for name, limit in limits.items() if limit is not None})
         if self.journal is not None:
             check_instance("journal", self.journal, (str, PathLike), "the path of a file")
-        if self._limited and not hasattr(os, "fork"):
-            raise NotSupportedError(
-                "limits of time and memory need fork; run on Linux or macOS, or leave out "
-                "time_limit and memory_limit"
-            )
+        if self._limits and not hasattr(os, "fork"):
+            raise NotSupportedError(f"{' and '.join(limits)} need Linux or macOS; leave them out")
 
     @property
-    def _limited(self) -> bool:
-        return not (self.time_limit is None and self.memory_limit is None)
+    def _limits(self) -> tuple[float, ...]:
+        """Largest seconds and megabytes of a call; empty without limits."""
+        limits = self.time_limit, self.memory_limit
+        return () if limits == (None, None) else tuple(limit or math.inf for limit in limits)
 
     def run(
         self,
@@ -100,10 +82,8 @@ class Execution:
 
         In a reply, ``ended`` is "finished", "time limit", "memory limit", "crashed" or "error" (an
         exception), ``status`` the signal or exit code of a crash, ``log`` the text of an exception
-        and ``result`` the returned value. A call with a record is not performed again, unless it
-        ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
-        the call unnecessary, or None. If the system kills a worker, its call is repeated once. If
-        the worker of the repeated call is also killed, the call has crashed.
+        and ``result`` the returned value. Only recorded exceptions are repeated. ``decide`` maps a
+        key and the replies so far to a reply that makes the call unnecessary, or None.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -124,16 +104,14 @@ class Execution:
         calls: Mapping[str, tuple[Any, ...]],
         known: Callable[[str], Reply | None],
     ) -> Iterator[tuple[str, Reply]]:
-        """Yield the replies as the calls end; each running call has a core."""
-        cores = usable_cores()
-        cores = cores[: min(self.jobs if self.jobs > 0 else len(cores), max(len(calls), 1))]
-        if len(cores) == 1 and not self._limited:
+        """Yield the replies as the calls end."""
+        jobs = min(self.jobs if self.jobs > 0 else cpu_count(), max(len(calls), 1))
+        if jobs == 1 and not self._limits:
             for key, arguments in calls.items():
                 yield key, known(key) or _finished(function, *arguments)
             return
-        # One pool for each core, so that a crash breaks a single pool.
-        free, left, repeated = [(core, _worker()) for core in cores], deque(calls), set[str]()
-        running = dict[Any, tuple[str, int, Any]]()
+        # Every worker is a pool, so that a crash breaks a single one.
+        free, left, running = [_worker() for _ in range(jobs)], deque(calls), dict[Any, Any]()
         try:
             while left or running:
                 while left and free:
@@ -141,33 +119,21 @@ class Execution:
                     if reply := known(key):
                         yield key, reply
                         continue
-                    core, worker = free.pop()
-                    if self._limited:
-                        content = cloudpickle.dumps((function, calls[key]))
-                        limits = [each or math.inf for each in (self.time_limit, self.memory_limit)]
-                        pinned = core if self.pin else -1
-                        call = worker.submit(_in_child, sys.path, content, *limits, pinned)
-                    else:
-                        call = worker.submit(_finished, function, *calls[key])
-                    running[call] = key, core, worker
+                    worker = free.pop()
+                    how = (_in_child, *self._limits) if self._limits else (_finished,)
+                    running[worker.submit(*how, function, *calls[key])] = key, worker
                 for call in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
-                    key, core, worker = running.pop(call)
+                    key, worker = running.pop(call)
                     broken = isinstance(call.exception(), BrokenProcessPool)
-                    free.append((core, _worker() if broken else worker))
-                    if broken and key not in repeated:
-                        repeated.add(key)
-                        left.append(key)
-                    else:
-                        yield key, _ENDED if broken else call.result()
+                    free.append(_worker() if broken else worker)
+                    yield key, _KILLED if broken else call.result()
         finally:
-            places: list[Any] = [*free, *running.values()]
-            for *_, worker in places:
+            for worker in [*free, *(each for _, each in running.values())]:
                 worker.shutdown(kill_workers=bool(running))
 
 
 def _worker() -> Any:
-    """Start a worker for a study; joblib would share other workers."""
-    # The study handles Ctrl-C and ends its workers.
+    """Start a worker, which ignores Ctrl-C: the study ends its workers."""
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
     return loky.ProcessPoolExecutor(1, timeout=_IDLE, env=_ONE_THREAD, **ignore)
 
@@ -178,70 +144,25 @@ def ending(reply: Mapping[str, Any]) -> str:
     return "" if reply["ended"] == "finished" else [str(reply.get("status", "")), *lines][-1]
 
 
-def usable_cores() -> list[int]:
-    """Return the cores that this process may use; -1 where processes cannot be bound to cores."""
-    if sys.platform == "linux":
-        return sorted(os.sched_getaffinity(0))
-    return [-1] * (os.cpu_count() or 1)
-
-
-def _processor() -> str:
-    """Return the name of this machine's processor, from the system or from Python."""
-    with suppress(OSError, IndexError):
-        return Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0].strip(" \t:")
-    return platform.processor() or platform.machine()
-
-
-# ------------------------------------------------------------------------- in a worker
-
-
 def _finished(function: Function, *arguments: Any) -> Reply:
     result = function(*arguments, ready=lambda _: None)
     return {"ended": "finished", "status": "", "log": "", "result": result}
 
 
-def _in_child(
-    paths: list[str], content: bytes, seconds: float, megabytes: float, core: int
-) -> Reply:
-    """Perform a pickled call in a child process, with limits, on a core unless that is -1."""
+def _in_child(seconds: float, megabytes: float, function: Function, *arguments: Any) -> Reply:
+    """Perform a call in a child process; kill it at a limit or when the study has ended."""
     receiver, sender = Pipe(duplex=False)
-    with receiver:
-        child = os.fork()
-        if child == 0:
-            _child(paths, content, core, sender)
-        sender.close()
-        reply = _watch(child, receiver, seconds, megabytes)
-    return reply | {"core": core, "processor": _processor()}
-
-
-def _child(paths: list[str], content: bytes, core: int, sender: Connection) -> None:
-    """Perform the call silently, send its result, and exit without the parent's clean-up."""
-    try:
-        os.setpgid(0, 0)
-        if sys.platform == "linux":  # the child is killed when the worker ends
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        for output in (1, 2):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), output)
-        if core >= 0:
-            os.sched_setaffinity(0, {core})
-        sys.path[:] = paths
-        function, arguments = cloudpickle.loads(content)
-        result = function(*arguments, ready=sender.send)
-        sender.send({"ended": "finished", "result": result})
-    except MemoryError:
-        sender.send({"ended": "memory limit"})
-    except BaseException:
-        sender.send({"ended": "error", "log": traceback.format_exc()})
-    finally:
-        os._exit(0)
-
-
-def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -> Reply:
-    """Wait for a child process to end; kill it at a limit or when the study has ended."""
-    reply: Reply = {"ended": "crashed", "status": "", "log": ""}
-    study, peak, deadline = os.getppid(), 0.0, time.monotonic() + seconds
-    try:
+    child: Any = get_context("fork").Process(target=_child, args=(sender, function, arguments))
+    child.start()
+    sender.close()
+    reply: Reply = {"ended": "crashed", "status": "", "log": "", "peak_memory_mb": 0.0}
+    study, deadline = os.getppid(), time.monotonic() + seconds
+    with receiver, suppress(EOFError, OSError):  # the child has crashed
         while reply["ended"] == "crashed" and os.getppid() == study:
+            used = 0.0
+            with suppress(psutil.Error):
+                used = psutil.Process(child.pid).memory_info().rss / _MEGABYTE
+            reply["peak_memory_mb"] = max(reply["peak_memory_mb"], used)
             # A process started by the child may still hold the channel open.
             if receiver.poll(_INTERVAL):
                 message = receiver.recv()
@@ -249,37 +170,39 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
                     reply |= message
                     break
                 deadline = time.monotonic() + message * seconds
-            used = 0.0
-            with suppress(psutil.Error):
-                used = psutil.Process(child).memory_info().rss / _MEGABYTE
-            peak = max(peak, used)
             if time.monotonic() > deadline or used > megabytes:
                 reply["ended"] = "memory limit" if used > megabytes else "time limit"
-    except (EOFError, OSError):
-        pass  # the child has crashed
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # also processes that the call started
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)  # also processes that the call started
     if os.getppid() != study:
         os._exit(1)
-    _, status, usage = os.wait4(child, 0)
+    child.kill()
+    child.join()
     if reply["ended"] == "crashed":
-        code = os.waitstatus_to_exitcode(status)
+        code = child.exitcode
         reply["status"] = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    unit = 1 if sys.platform == "darwin" else 1024
-    return reply | {"peak_memory_mb": max(peak, usage.ru_maxrss * unit / _MEGABYTE)}
+    return reply
+
+
+def _child(sender: Any, function: Function, arguments: tuple[Any, ...]) -> None:
+    """Perform the call silently, and send its result."""
+    os.setpgid(0, 0)
+    if sys.platform == "linux":  # the child is killed when the worker ends
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for output in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    try:
+        sender.send({"ended": "finished", "result": function(*arguments, ready=sender.send)})
+    except MemoryError:
+        sender.send({"ended": "memory limit"})
+    except BaseException:
+        sender.send({"ended": "error", "log": traceback.format_exc()})
 
 
 class Journal:
-    """An append-only file with one JSON object per line; without a path, no file is written.
+    """An append-only file with one JSON record per line; without a path, no file is written.
 
-    A line that was incomplete when the machine stopped is removed when the journal is opened
-    again. Two studies cannot write the same journal, except on Windows, which has no such lock.
-
-    Attributes
-    ----------
-    records : list of dict
-        The records in the file when it was opened.
+    An incomplete last line is removed. One study at a time can write a journal, except on Windows.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
@@ -291,34 +214,34 @@ class Journal:
         place.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(place, "a+b")  # noqa: SIM115
         try:
-            if not lock(self._file):
-                raise ParameterError(
-                    f"journal: another study is writing {path}; wait for it, or name another file"
-                )
-            self.records = self._read(path)
+            self._open(path)
         except ParameterError:
             self._file.close()
             raise
         sync_folder(place.parent)
 
-    def append(self, record: dict[str, Any]) -> None:
-        """Add a record, and sync it to disk."""
-        if self._file is not None:
-            line = json.dumps(record, default=methodcaller("tolist"))
-            self._file.write((line + "\n").encode())
-            self._file.flush()
-            os.fsync(self._file.fileno())
-
-    def _read(self, path: Any) -> list[dict[str, Any]]:
+    def _open(self, path: Any) -> None:
+        """Lock the file and read its records."""
+        if not lock(self._file):
+            raise ParameterError(f"journal: another study is writing {path}; name another file")
         self._file.seek(0)
         *whole, rest = self._file.read().split(b"\n")
         valid = rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)
         with suppress(TypeError, ValueError):
-            records = [json.loads(line) for line in whole]
-            if valid and all({"key", "ended"} <= set(record) for record in records):
+            self.records = [json.loads(line) for line in whole]
+            valid = valid and all({"key", "ended"} <= set(record) for record in self.records)
+            if valid:
                 self._file.truncate(self._file.tell() - len(rest))
-                return records
+                return
         raise ParameterError(f"journal: {path} is not the journal of a study; move it away")
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add a record, and sync it to disk."""
+        if self._file is not None:
+            line = json.dumps(record, default=lambda value: value.tolist())
+            self._file.write((line + "\n").encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self

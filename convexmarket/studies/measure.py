@@ -1,8 +1,4 @@
-"""Measured runs: declare, compile, solve, recover; change a parameter and solve again.
-
-Everything happens in the calling process. The solver's status is recorded, and the accuracy of the
-returned point is computed.
-"""
+"""Measured runs: declare, compile, solve, recover; change a parameter and solve again."""
 
 from __future__ import annotations
 
@@ -16,33 +12,24 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.studies.residuals import kkt_residuals
 from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Instance
 from convexmarket.studies.subproblems.problem_classes import CLASSES, Make
 
 Row = dict[str, Any]
-#: Name of the methods without a conic solver, and of their formulation.
-EXACT = "exact"
-#: Name of the reference run.
-REFERENCE = "reference"
+#: Names of the methods without a conic solver and of the reference run, and of their formulations.
+EXACT, REFERENCE = "exact", "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
 #: Prefix of the measurements of the second solve, with a changed parameter.
 AGAIN = "again_"
 
 #: Statuses in which the solver returned a point.
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
-#: Solvers of a reference, in this order, with unattainable tolerances, so that they stop at
-#: their best accuracy.
-_REFERENCES: dict[str, dict[str, Any]] = {
-    "CLARABEL": {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500},
-    "ECOS": {"abstol": 1e-13, "reltol": 1e-13, "feastol": 1e-13, "max_iters": 500},
-}
-#: Factor of the time limit for a reference.
-_PATIENCE = 3.0
-#: Residual at which a reference is accurate enough.
-_CLOSE = 1e-8
+#: Unattainable tolerances, so that the solver of a reference stops at its best accuracy.
+_TIGHT = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500}
+_PATIENCE = 3.0  # factor of the time limit for a reference
+_REFUSED = "cannot solve this problem"  # part of the error of a certified search
 
 
 def measure_run(
@@ -55,10 +42,7 @@ def measure_run(
     *,
     ready: Callable[[float], None],
 ) -> Row:
-    """Build an instance by a seed, and measure one run of it.
-
-    ``ready`` starts the clock when the instance is built and the solver is loaded.
-    """
+    """Build an instance, load the solver, start the clock by ``ready``, and measure a run."""
     instance = make(size, np.random.default_rng(seed))
     if solver == REFERENCE:
         ready(_PATIENCE)
@@ -67,33 +51,37 @@ def measure_run(
         with suppress(Exception):  # the run reports errors
             warm_up(solver)
     ready(1.0)
-    named = isinstance(solver, str) and solver != EXACT
-    row = measure(instance, formulation, solver, options)
-    return row | {"solver_version": solver_version(solver) if named else ""}
+    return measure(instance, formulation, solver, options)
 
 
 def warm_up(solver: Any, **options: Any) -> None:
     """Solve a problem of two variables, so that CVXPY and the solver load their libraries."""
     x = cp.Variable(2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver, **options)
 
 
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
     """Solve an instance for each value of its parameters; return status and measurements.
 
-    Measurements are seconds, counts and residuals. Keys of the second solve have the prefix
-    :data:`AGAIN`; ``declaration_s`` is part of the first total, and ``again_cold_s`` is the solver
-    time of the second solve without a warm start.
+    Keys of the second solve have the prefix :data:`AGAIN`; ``declaration_s`` is part of the first
+    total, and ``again_cold_s`` is the solver time of the second solve without a warm start.
     """
     start = time.perf_counter()
-    solve = partial(_direct, instance, formulation, solver, options)
+    solve = partial(_answered, instance, formulation, solver, options)
     if solver != EXACT and instance.declare is not None:
-        solve = partial(_solve, instance, instance.declare(formulation), solver, options)
+        solve = partial(_solved, instance, instance.declare(formulation), solver, options)
     row: Row = {"declaration_s": time.perf_counter() - start}
     for prefix, value in zip(("", AGAIN), instance.values, strict=False):
-        solved = solve(value)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # status and gap show the same
+                solved = solve(value)
+        except MemoryError:
+            raise
+        except Exception as error:  # a solver may raise anything
+            unable = isinstance(error, NotSupportedError) or _REFUSED in str(error)
+            solved = {"status": "unsupported" if unable else "error"}
+            solved["message"] = f"{type(error).__name__}: {error}"
         row |= {prefix + key: number for key, number in solved.items()}
         if solved["status"] not in _WITH_POINT:
             break
@@ -102,85 +90,61 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
     return row
 
 
-def _failed(error: Exception, *, unable: bool) -> Row:
-    status = "unsupported" if unable else "error"
-    return {"status": status, "message": f"{type(error).__name__}: {error}"}
-
-
-def _solve(
+def _solved(
     instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
     """Set the parameters, compile, solve and recover with times; then evaluate the point."""
     problem, given, marks = declared.problem, dict(options), [time.perf_counter()]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the status shows the same
-        try:
-            declared.place(value)
-            data, chain, inverse = problem.get_problem_data(solver, solver_opts=given)
-            marks.append(time.perf_counter())
-            raw = chain.solve_via_data(problem, data, True, False, given)
-            marks.append(time.perf_counter())
-            problem.unpack_results(raw, chain, inverse)
-            row: Row = {"status": str(problem.status), "message": ""}
-        except MemoryError:
-            raise
-        except Exception as error:  # a solver may raise anything
-            unable = isinstance(error, cp.error.SolverError) and len(marks) == 1
-            row = _failed(error, unable=unable)
-        marks.append(time.perf_counter())
-        seconds = np.diff(marks).tolist()
-        row |= zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=False)
-        row["total_s"] = marks[-1] - marks[0]
-        if row["status"] not in _WITH_POINT:
-            return row
-        count = getattr(problem.solver_stats, "num_iters", None)
-        row["iterations"] = float(count) if isinstance(count, int | float | np.integer) else np.nan
-        row |= zip(RESIDUALS, kkt_residuals(problem, instance.scale(value)), strict=True)
-        try:
-            judged = _judged(instance, declared.answer(), value)
-        except (ConvexMarketError, ArithmeticError, TypeError, ValueError) as error:
-            row["message"] = f"the point gives no answer: {error}"
-            judged = {"objective": np.nan, "violation": np.inf, "scale": instance.scale(value)}
-        row |= judged | {"violation": max(row["violation"], judged["violation"])}
-        if value is not instance.values[0]:
-            start = time.perf_counter()
-            with suppress(Exception):
-                chain.solve_via_data(problem, data, False, False, given)
-                row["cold_s"] = time.perf_counter() - start
+    declared.place(value)
+    try:
+        data, chain, inverse = problem.get_problem_data(solver, solver_opts=given)
+    except cp.error.SolverError as error:
+        raise NotSupportedError(str(error)) from error
+    marks.append(time.perf_counter())
+    raw = chain.solve_via_data(problem, data, True, False, given)
+    marks.append(time.perf_counter())
+    problem.unpack_results(raw, chain, inverse)
+    marks.append(time.perf_counter())
+    row: Row = {"status": str(problem.status), "message": "", "total_s": marks[-1] - marks[0]}
+    seconds = np.diff(marks).tolist()
+    row |= zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=True)
+    if row["status"] not in _WITH_POINT:
+        return row
+    row |= zip(RESIDUALS, kkt_residuals(problem, instance.scale(value)), strict=True)
+    try:
+        judged = _judged(instance, declared.answer(), value)
+    except (ConvexMarketError, ArithmeticError, TypeError, ValueError) as error:
+        row["message"] = f"the point gives no answer: {error}"
+        judged = _judged(instance, np.full(1, np.nan), value)
+    row |= judged | {"violation": max(row["violation"], judged["violation"])}
+    if value is not instance.values[0]:
+        start = time.perf_counter()
+        with suppress(Exception):
+            chain.solve_via_data(problem, data, False, False, given)
+            row["cold_s"] = time.perf_counter() - start
     return row
 
 
-def _direct(
+def _answered(
     instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
     """Measure an exact method or a certified search, whose answer has no multipliers."""
-    start, searched = time.perf_counter(), None
-    try:
-        if solver == EXACT:
-            answer = instance.exact(value)
-        else:
-            assert instance.search is not None
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the gap shows the same
-                searched = instance.search(formulation, solver, options)
-            answer = np.append(searched.weights, searched.eta)
-    except MemoryError:
-        raise
-    except Exception as error:  # a solver may raise anything
-        unable = isinstance(error, NotSupportedError) or "cannot solve this problem" in str(error)
-        return _failed(error, unable=unable)
+    start = time.perf_counter()
+    row: Row = {"status": EXACT, "message": ""} | dict.fromkeys(RESIDUALS, 0.0)
+    if solver == EXACT:
+        answer = instance.exact(value)
+    else:
+        assert instance.search is not None
+        bought = instance.search(formulation, solver, options)
+        answer = np.append(bought.weights, bought.eta)
+        row |= {"status": cp.OPTIMAL if bought.gap <= GAP else cp.OPTIMAL_INACCURATE}
+        row |= {"gap": bought.gap, "solver_s": sum(each.seconds for each in bought.solves)}
     if answer is None:
-        return {"status": "unsupported", "message": "no exact method is known for this instance"}
-    seconds = time.perf_counter() - start
-    row: Row = {"status": EXACT, "message": "", "solver_s": seconds, "total_s": seconds}
-    row |= dict.fromkeys(("compilation_s", "recovery_s", *RESIDUALS), 0.0)
-    row |= _judged(instance, answer, value)
-    if searched is not None:
-        row["status"] = cp.OPTIMAL if searched.gap <= GAP else cp.OPTIMAL_INACCURATE
-        row["solver_s"] = sum(record.seconds for record in searched.solves)
-        row["compilation_s"] = seconds - row["solver_s"]
-        row |= {"iterations": float(len(searched.solves)), "gap": searched.gap}
-    return row
+        raise NotSupportedError("no exact method is known for this instance")
+    row["total_s"] = time.perf_counter() - start
+    row.setdefault("solver_s", row["total_s"])
+    row |= {"compilation_s": row["total_s"] - row["solver_s"], "recovery_s": 0.0}
+    return row | _judged(instance, answer, value)
 
 
 def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
@@ -193,24 +157,16 @@ def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
 
 
 def measure_reference(instance: Instance) -> Row:
-    """Measure the reference run of an instance.
-
-    It is the exact method or, if none is known, the solve of any formulation with the smallest
-    residuals. ``certainty`` is "exact" or describes the residuals; ``doubt`` is their maximum.
-    """
+    """Measure the exact method, or else the formulation whose largest residual is smallest."""
     row = measure(instance, EXACT, EXACT, {})
     if row["status"] == EXACT:
         return row | {"certainty": EXACT, "doubt": 0.0}
-    best, doubt = row, np.inf
-    for solver, options in _REFERENCES.items():
-        for formulation in CLASSES[instance.problem_class]:
-            row = measure(instance, formulation, solver, options)
-            residuals = [row.get(prefix + name) for prefix in ("", AGAIN) for name in RESIDUALS]
-            largest = np.max(np.array(residuals, dtype=float))  # NaN where a solve is missing
-            if largest < doubt:
-                best, doubt = row, float(largest)
-        if doubt < _CLOSE:
-            break
-    if doubt == np.inf:
-        return row | {"status": "error", "certainty": "none", "message": "no solver is near"}
-    return best | {"certainty": f"gap {doubt:.0e}", "doubt": doubt}
+    best, doubt = {"status": "error", "message": "no solver is near", "certainty": "none"}, np.inf
+    for formulation in CLASSES[instance.problem_class]:
+        row = measure(instance, formulation, "CLARABEL", _TIGHT)
+        residuals = [row.get(prefix + name) for prefix in ("", AGAIN) for name in RESIDUALS]
+        largest = np.max(np.array(residuals, dtype=float))  # NaN where a solve is missing
+        if largest < doubt:
+            doubt = float(largest)
+            best = row | {"certainty": f"gap {doubt:.0e}", "doubt": doubt}
+    return best

@@ -12,16 +12,8 @@ from convexmarket.online.release import model_text
 from convexmarket.report import Report, compare, format_number
 from convexmarket.studies.study_page import finish, with_legend
 
-_QUANTITIES = {
-    "sellers": "sellers quoted",
-    "bought": "sellers bought from",
-    "eta": "total privacy η",
-    "payments": "payments",
-    "loss": "buyer's loss (A, Eq. 11)",
-    "paid_loss": "buyer's loss with the payments made",
-    "largest_epsilon": "largest ε sold",
-    "largest_weight": "largest weight of a seller",
-}
+_QUANTITIES = ["sellers", "bought", "eta", "payments", "loss", "paid_loss", "largest_epsilon"]
+_QUANTITIES += ["largest_weight"]
 #: Line styles of the plans whose terms are plotted.
 _STYLES = ("-", "--", ":", "-.")
 
@@ -38,19 +30,16 @@ def statements(runs: Any) -> list[str]:
             texts.append(errors.sentence(subject, "that of the more common class"))
         return [" ".join(texts)]
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
-    finding = (
+    text = (
         f"In {'one simulated' if facts['simulated'] else 'this'} market "
         f"{counts['accepted']:,} of {counts['expected']:,} expected sellers sold "
-        f"η = {format_number(realised['eta'])} for "
-        f"{format_number(realised['payments'])}, {realised['eta'] / planned['eta']:.0%} of the "
-        "privacy planned"
+        f"η = {format_number(realised['eta'])} for {format_number(realised['payments'])}, "
+        f"{realised['eta'] / planned['eta']:.0%} of the privacy planned"
     )
     if test := facts["model"]["test"]:
-        finding += (
-            f"; the model misclassifies {test['error']:.1%} of the public rows, the more common "
-            f"class {test['error_of_one_class']:.1%}"
-        )
-    return [f"{finding}."]
+        text += "; the model misclassifies {error:.1%} of the public rows, the more common class "
+        text = (text + "{error_of_one_class:.1%}").format(**test)
+    return [f"{text}."]
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
@@ -58,9 +47,9 @@ def plot(runs: Any, ax: Any = None) -> Any:
     curves, ax = runs.tables["curves"], axes(ax, xlabel="reported sensitivity", ylabel="ε offered")
     plans = curves.plan.unique()
     places = np.linspace(0, len(plans) - 1, len(_STYLES)).round().astype(int)
-    for place, style in zip(np.unique(places), _STYLES, strict=False):
-        curve = curves[curves.plan == plans[place]]
-        ax.plot(curve.sensitivity, curve.epsilon, style, label=f"plan {plans[place]}")
+    for plan, style in zip(plans[np.unique(places)], _STYLES, strict=False):
+        curve = curves[curves.plan == plan]
+        ax.plot(curve.sensitivity, curve.epsilon, style, label=f"plan {plan}")
     return with_legend(ax)
 
 
@@ -75,16 +64,13 @@ def fill(report: Report, runs: Any) -> None:
     )
     report.add(plot(runs).figure, "Privacy bought at each report", name="terms")
     values = pd.DataFrame({name: facts[name] for name in ("planned", "realised")})
-    frame = values.loc[[*_QUANTITIES]].rename(_QUANTITIES).rename_axis("quantity").reset_index()
+    values = values.loc[_QUANTITIES].rename(lambda name: name.replace("_", " "))
     where = ", in the first simulated market" if facts["simulated"] else ""
     caption = f"Planned totals with full participation, and realised totals{where}"
-    report.add(frame, caption, name="comparison", keys=["quantity"])
-    assumptions = "".join(f"\n- {text}" for text in model["assumptions"])
-    report.add(
-        f"## Guarantee\n\nMechanism: {model['mechanism']}, by the accounting "
-        f"“{model['accounting']}”. It assumes:\n{assumptions}\n\nReports, offers and payments "
-        "carry no privacy guarantee: do not publish the table of offers.",
-        appendix=True,
-    )
+    report.add(values.rename_axis("quantity"), caption, name="comparison", keys=["quantity"])
+    text = f"## Guarantee\n\nMechanism: {model['mechanism']}, by the accounting "
+    text += "\n- ".join([f"“{model['accounting']}”. It assumes:\n", *model["assumptions"]])
+    text += "\n\nReports, offers and payments carry no privacy guarantee: do not publish them."
+    report.add(text, appendix=True)
     finish(report, runs)
     report.attach("model.json", model_text(model))

@@ -5,19 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TextIO, TypeAlias
 
-from convexmarket.errors import ParameterError
+from convexmarket.checks import check_instance
 
 #: A function of the stage, the number of steps done and the total number of steps.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 #: Seconds between two lines: on a terminal, where a line replaces the previous one; elsewhere.
 _ON_TERMINAL, _ELSEWHERE = 0.2, 10.0
-#: Number of steps before the remaining time is estimated.
-_FEWEST = 3
-#: Seconds from the start of a stage to its first line.
-_QUIET = 2.0
+#: Number of steps before the remaining time is estimated; seconds before the first line of a stage.
+_FEWEST, _QUIET = 3, 2.0
 
 
 class ProgressLines:
@@ -39,28 +38,19 @@ class ProgressLines:
             return
         text = f"{stage}: {done:,} of {total:,}"
         if ended:
-            text += f", {_duration(elapsed)}"
+            text += f", {timedelta(seconds=round(elapsed))}"
         elif new >= _FEWEST:
-            text += f", about {_duration(elapsed / new * (total - done))} left"
+            left = timedelta(seconds=round(elapsed / new * (total - done)))
+            text += f", about {left} left"
         begin, end = ("\r\x1b[K", "\n" if ended else "") if terminal else ("", "\n")
-        self._stream.write(begin + text + end)
-        self._stream.flush()
+        print(begin + text, end=end, file=self._stream, flush=True)
         self._last = 0.0 if ended else now
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
 def reporter(progress: bool | Progress) -> Progress:
     """Return the callable of a ``progress`` argument: True prints lines, False does not."""
     if callable(progress):
         return progress
-    if not isinstance(progress, bool):
-        raise ParameterError(
-            f"progress must be True, False or a callable of (stage, done, total), got {progress!r}"
-        )
+    kinds = "True, False or a callable of (stage, done, total)"
+    check_instance("progress", progress, bool, kinds)
     return ProgressLines() if progress else (lambda _stage, _done, _total: None)

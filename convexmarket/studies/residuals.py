@@ -1,7 +1,7 @@
 r"""Residuals of the optimality conditions at a returned point, independent of the solver's status.
 
 For multipliers nu of equations ``h(x) = 0`` and lambda of inequalities ``g(x) <= 0``, clipped at
-zero, :func:`kkt_residuals` measures ``|h|`` and ``g_+`` relative to the sides of the constraint;
+zero, these are ``|h|`` and ``g_+`` relative to the sides of the constraint;
 :math:`r = \nabla f + J_h^\top\nu + J_g^\top\lambda_+` relative to the largest gradient among the
 terms of f, or to ``|f|/||x||`` if that is larger (a single term has no gradient at its
 minimum); and the gap ``sum |nu*h| + sum |lambda_+*g|`` relative to ``|f|``. None changes with the
@@ -39,45 +39,41 @@ class Residuals(NamedTuple):
 def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     """Return the residuals at the current values of variables and multipliers.
 
-    The problem is convex, has equations, inequalities and variables with signs or bounds, and is
-    differentiable at the point. ``least`` replaces the size of a smaller objective.
+    The convex problem is differentiable at the point. ``least`` replaces the size of a smaller
+    objective.
     """
-    variables = problem.variables()
-    unknown: list[Any] = [
+    variables, objective = problem.variables(), problem.objective.expr
+    others: list[Any] = [
         x for x in variables if {n for n, v in x.attributes.items() if v} - _BOUNDS
     ]
-    unknown += [item for item in problem.constraints if not isinstance(item, Equality | Inequality)]
-    if unknown:
-        raise NotSupportedError(
-            "residuals are known for equations, inequalities, and variables with signs or bounds, "
-            f"not for the {type(unknown[0]).__name__} {unknown[0]}; write it as one of them"
-        )
+    others += [item for item in problem.constraints if not isinstance(item, Equality | Inequality)]
+    if others:
+        needed = "equations, inequalities, and variables with signs or bounds"
+        raise NotSupportedError(f"residuals need {needed}; rewrite {others[0]}")
     if any(x.value is None or not np.isfinite(x.value).all() for x in variables):
         return Residuals(np.inf, np.inf, np.inf, np.inf)
-    objective = problem.objective.expr
-    flip = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     scale = max(abs(float(objective.value)), least, float(np.finfo(float).tiny))
-    worst, complementarity = {True: 0.0, False: 0.0}, 0.0  # of equations, and of inequalities
+    worst, complementarity, dual = {Equality: 0.0, Inequality: 0.0}, 0.0, 0.0
+    flip = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     gradients = [_gradient(objective, np.array([flip]))]
     for item in problem.constraints:
-        excess, equation = _flat(item.expr.value), isinstance(item, Equality)
         size = max(_largest(side.value) for side in item.args) or 1.0
-        outside = excess if equation else np.maximum(excess, 0.0)
-        worst[equation] = max(worst[equation], _largest(outside) / size)
+        worst[type(item)] = max(worst[type(item)], _largest(item.residual) / size)
         if item.variables():
-            given = item.dual_value
+            given, excess = item.dual_value, _flat(item.expr.value)
             nu = np.full(excess.size, np.nan) if given is None else _flat(given)
-            nu = nu if equation else np.maximum(nu, 0.0)
+            nu = nu if isinstance(item, Equality) else np.maximum(nu, 0.0)
             complementarity += float(np.abs(nu * excess).sum())
             gradients.append(_gradient(item.expr, nu))
     terms = objective.args if isinstance(objective, AddExpression) else [objective]
-    slopes, dual = [_gradient(term, np.ones(1)) for term in terms], 0.0
+    slopes = [_gradient(term, np.ones(1)) for term in terms]
     for x in variables:
         point = _flat(x.value)
         ends: Any = x.get_bounds()
         low, high = (_flat(np.broadcast_to(end, x.shape)) for end in ends)
         outside = point - np.clip(point, low, high)
-        worst[False] = max(worst[False], _largest(outside) / (_largest(point) or 1.0))
+        violation = _largest(outside) / (_largest(point) or 1.0)
+        worst[Inequality] = max(worst[Inequality], violation)
         slope = np.zeros(x.size) + sum(gradient.get(x, 0.0) for gradient in gradients)
         # The multiplier of a bound is the part of the slope with the sign of the bound.
         bound = np.where(slope > 0, low, high)
@@ -86,12 +82,12 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
         length = float(np.linalg.norm(point))
         steepest = max(float(np.linalg.norm(term.get(x, 0.0))) for term in slopes)
         size = max(steepest, scale / length if length > 0 else 0.0) or 1.0
-        dual = max(dual, float(np.linalg.norm(np.where(bounded, 0.0, slope))) / size)
-        dual = dual if np.isfinite(slope).all() else np.inf
+        free = float(np.linalg.norm(np.where(bounded, 0.0, slope))) / size
+        dual = max(dual, free if np.isfinite(slope).all() else np.inf)
     gap = complementarity / scale
     if not np.isfinite(scale + dual + gap):
         dual = gap = np.inf
-    return Residuals(worst[True], worst[False], dual, gap)
+    return Residuals(worst[Equality], worst[Inequality], dual, gap)
 
 
 def _flat(value: Any) -> Floats:
@@ -105,14 +101,12 @@ def _largest(value: Any) -> float:
 def _gradient(expression: cp.Expression, multiplier: Floats) -> dict[cp.Variable, Floats]:
     """Return the gradient of multiplier'expression; NaN without a gradient."""
     try:
-        slopes = expression.grad
+        slopes: dict[cp.Variable, Any] = expression.grad
     except (TypeError, ValueError):  # of an entropy at 0
         slopes = dict.fromkeys(expression.variables())
-    products = dict[cp.Variable, Floats]()
     for x, slope in slopes.items():
-        if slope is None:
-            products[x] = np.full(x.size, np.nan)
-        else:  # CVXPY returns a number where both sizes are 1
-            matrix: Any = slope if sparse.issparse(slope) else np.reshape(slope, (x.size, -1))
-            products[x] = matrix @ multiplier
-    return products
+        # CVXPY returns a number where both sizes are 1, and None outside the domain.
+        whole = np.full((x.size, multiplier.size), np.nan) if slope is None else slope
+        matrix: Any = whole if sparse.issparse(whole) else np.reshape(whole, (x.size, -1))
+        slopes[x] = matrix @ multiplier
+    return slopes

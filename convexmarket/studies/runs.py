@@ -20,7 +20,6 @@ from convexmarket.report.results import RESULTS, read_content, restored_frame, s
 from convexmarket.studies import online_page, solver_page, study_page
 
 FORMAT = "convexmarket-runs/1"
-#: Functions for the statements, the figure and the report of each kind of runs.
 _PAGES: dict[str, Any] = {"study": study_page, "solvers": solver_page, "online": online_page}
 
 
@@ -44,12 +43,9 @@ class Runs(Shown):
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
     >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
-    >>> capped = cm.Market(sellers, market.objective, [cm.Cap(2)])
-    >>> runs = cm.Study({'free': market, 'capped': capped}).run(progress=False)
-    >>> runs.to_frame()[['market', 'eta']].round(2)
-       market   eta
-    0    free  1.92
-    1  capped  1.92
+    >>> cm.Study([market]).run(progress=False).to_frame()[["market", "eta"]].round(2)
+         market   eta
+    0  market 1  1.92
     """
 
     kind: str
@@ -107,14 +103,14 @@ class Runs(Shown):
         force : bool, default False
             Whether existing files may be replaced; otherwise a ParameterError is raised.
         """
-        place, tables = Path(folder), {}
-        contents: dict[Path, Content] = {}
+        place, contents = Path(folder), dict[Path, Content]()
+        written: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "facts": self.facts}
+        written["tables"] = {}
         for name, table in self.tables.items():
             stored, content = stored_frame(table)
-            tables[name] = {"keys": list(self.keys[name]), **stored}
+            written["tables"][name] = {"keys": list(self.keys[name]), **stored}
             if content:
                 contents[place / f"tables/{name}.parquet"] = content
-        written = {"format": FORMAT, "kind": self.kind, "tables": tables, "facts": self.facts}
         contents[place / RESULTS] = f"{json.dumps(written)}\n".encode()
         write_together(contents, force=force)
         return place / RESULTS
@@ -129,19 +125,17 @@ class Runs(Shown):
             If a file is missing, damaged or was changed.
         """
         place = Path(folder)
+        written = read_content(place / RESULTS, FORMAT)
         try:
-            written = read_content(place / RESULTS, FORMAT)
             stored = written["tables"].items()
             tables = {name: restored_frame(Path(name).name, each, place) for name, each in stored}
             keys = {name: tuple(each["keys"]) for name, each in stored}
             return cls(written["kind"], keys, tables, written["facts"])
-        except DataError:
-            raise
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                f"{place / RESULTS} is damaged ({type(error).__name__}); give a folder of "
-                "Runs.write"
-            ) from None
+            if isinstance(error, DataError):
+                raise
+            name = type(error).__name__
+            raise DataError(f"{place / RESULTS} is damaged ({name}); repeat Runs.write") from None
 
     def __str__(self) -> str:
         return "\n".join(self.statements())

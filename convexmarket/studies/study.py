@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_regressor
 
 from convexmarket import checks, errors
-from convexmarket.allocation import Allocation, allocate
+from convexmarket.allocation import allocate
 from convexmarket.allocation.solver_calls import check_solver
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.incentives.audit import audit_incentives
@@ -30,9 +30,7 @@ from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
 
 Floats = NDArray[np.float64]
-Row = dict[str, Any]
-#: The market, the values of the axes and the draw of a run.
-_Point = dict[str, Any]
+Row = dict[str, Any]  # of a table, or the market, the values of the axes and the draw of a run
 
 #: Markets that are paid and audited: markets with a closed form, all, or none.
 Extent = Literal["exact", "all", "none"]
@@ -41,28 +39,23 @@ Extent = Literal["exact", "all", "none"]
 ZERO_WEIGHT = 1e-6
 #: Branches of the seed for the markets and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
-#: The parameter of a function that receives random numbers.
-_DRAWN = "draw"
+_DRAWN = "draw"  # the parameter of a function that receives random numbers
 
 _FAILED: dict[type[Exception], str] = {
     errors.InfeasibleMarketError: "infeasible",
     errors.UnattainedOptimumError: "not attained",
-    errors.SolverError: "solver failed",
-    errors.NotSupportedError: "not supported",
     errors.ConvexMarketError: "failed",
 }
 
+#: Columns with the results of an audit.
+_AUDITED = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
+
 CAVEATS = (
     "The sellers are given, or drawn from a prior; other sellers lead to other results.",
-    "Objectives with different terms are in different units and cannot be compared. Guarantees, "
-    "weights and payments can.",
-    "Expected payments are the average of truthful payments over reports that follow the prior. A "
-    "particular list of sellers is paid more or less.",
+    "Objectives with different terms are in different units; compare guarantees and payments.",
+    "Expected payments are averages over the prior; a particular list of sellers differs.",
 )
-CAVEAT_OF_LEARNERS = (
-    "A choice among these runs by their validation errors is not covered by the guarantees; "
-    "outside an experiment, choose on public data."
-)
+_CAVEAT_OF_LEARNERS = "No guarantee covers a choice among these runs by their validation errors."
 
 
 class Study:
@@ -88,11 +81,6 @@ class Study:
         The rows of the learner; one training row per seller.
     noise_draws : int, default 1
         Number of models trained at each point, with paired noise.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is not valid.
 
     Examples
     --------
@@ -134,35 +122,25 @@ class Study:
             self.axes[name] = listed = list(values)
             if not listed or not all(isinstance(value, str | int | float) for value in listed):
                 raise errors.ParameterError(f"axes.{name} must be a list of numbers or text")
-            if name in ("market", _DRAWN) or not str(name).isidentifier():
-                raise errors.ParameterError(f"axes: {name!r} cannot name an axis; choose another")
+        kinds = "a Market or a function that returns one"
         for name, market in self.markets.items():
-            if not (isinstance(market, Market) or callable(market)):
-                raise errors.ParameterError(
-                    f"markets: {name!r} must be a Market or a function that returns one, got "
-                    f"{checks.shown(market)}"
-                )
+            checks.check_instance(f"markets: {name!r}", market, (Market, Callable), kinds)
         if (learner is None) != (data is None):
             raise errors.ParameterError("learner and data belong together; give both, or neither")
-        if learner is not None:
-            if isinstance(learner, type) or not (hasattr(learner, "fit") or callable(learner)):
-                raise errors.ParameterError(
-                    "learner must be a learner such as PrivateLogisticRegression(), or a function "
-                    f"that returns one, got {checks.shown(learner)}"
-                )
-            kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
-            checks.check_instance("data", data, (MarketData, RegressionData), kinds)
-        wanted = {name: _parameters(each) for name, each in self.markets.items()}
-        for name, parameters in (wanted | {"learner": _parameters(learner)}).items():
-            if unknown := parameters - set(self.axes) - {_DRAWN}:
-                raise errors.ParameterError(
-                    f"{name!r} has the parameter {min(unknown)!r}, which is not an axis; add it to "
-                    "axes"
-                )
-        if idle := set(self.axes).difference(_parameters(learner), *wanted.values()):
-            raise errors.ParameterError(
-                f"axes names {min(idle)!r}, and no function has such a parameter; leave it out"
-            )
+        has_fit = learner is None or callable(getattr(learner, "fit", learner))
+        if isinstance(learner, type) or not has_fit:
+            kinds = "a learner such as PrivateLogisticRegression(), or a function that returns one"
+            raise errors.ParameterError(f"learner must be {kinds}, got {checks.shown(learner)}")
+        kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
+        checks.check_instance("data", data, (MarketData, RegressionData, type(None)), kinds)
+        idle, known = set(self.axes), {*self.axes, _DRAWN}
+        for name, function in (*self.markets.items(), ("learner", learner)):
+            idle -= _parameters(function)
+            for unknown in _parameters(function) - known:
+                unmet = f"the parameter {unknown!r}, which is not an axis"
+                raise errors.ParameterError(f"{name!r} has {unmet}; add it to axes")
+        for name in [*sorted({"market", _DRAWN} & set(self.axes)), *idle]:
+            raise errors.ParameterError(f"axes names {name!r}, which no function takes; rename it")
 
     def run(
         self,
@@ -187,14 +165,12 @@ class Study:
         Parameters
         ----------
         payments, audits : {"exact", "all", "none"}
-            Whether truthful payments and audits are computed for markets with a closed form, for
-            all markets (each seller then takes several solves), or not at all.
+            Markets that are paid and audited: those with a closed form, all, or none.
         tol : float
             Relative error of payments without a closed form.
         audit_sellers, misreports : int
             Number of audited sellers in each market, and of misreports of each seller.
-        solver : str or sequence of str, optional
-        gap : float
+        solver, gap : str or sequence of str, float
             As in :func:`allocate`.
         jobs : int
             Number of parallel runs; -1 for one per core. Results do not depend on it.
@@ -211,21 +187,13 @@ class Study:
             With the keys market, the axes, and draw if a function takes draws; and the tables
 
             - ``runs``: status ("solved", or how it failed) and message; objective, lower_bound,
-              gap; error (the objective without payments), spread (Euclidean norm of the weights),
-              noise (1/eta), n_effective, eta, n_sellers, n_bought, epsilon_max; expected_payments
-              (psi'u(eps)); payments, with their error and method; incentives and reason; method,
-              solver, solves, seconds. With a learner also the mean test_error and
-              validation_error, test_error_std and guarantee_max;
-            - ``sellers``: id, group, sensitivity, virtual_cost, weight, epsilon, expected_payment
-              and payment of each seller;
-            - ``audits``: sellers_audited, max_gain, min_surplus, max_rise, incentive_compatible,
-              individually_rational; message of a failed audit;
+              gap; error (the objective without payments), n_effective, eta, n_sellers, n_bought,
+              epsilon_max; expected_payments (psi'u(eps)); payments, with their error and method;
+              incentives and reason; method, solver, solves, seconds. With a learner also the mean
+              test_error and validation_error, test_error_std and guarantee_max;
+            - ``sellers``: the sensitivity, virtual_cost, weight, epsilon and payments of each id;
+            - ``audits``: max_gain, min_surplus, incentive_compatible, individually_rational;
             - ``fits``: with a learner, the errors of each noise_draw.
-
-        Raises
-        ------
-        ParameterError
-            If an argument is not valid, or another study is writing the journal.
         """
         checks.check_choice("payments", payments, Extent)
         checks.check_choice("audits", audits, Extent)
@@ -244,18 +212,16 @@ class Study:
             check_solver(name)
         execution = Execution(jobs, time_limit, memory_limit, journal, progress)
         points, calls = self._points(), {}
+        common = [plan, joblib.hash(self.data), version("convexmarket")]
         for point in points:
             market = self.markets[point["market"]]
-            # The key of a journal changes with the definitions of market, learner and rows.
-            recorded = () if journal is None else (market, self.learner, self.data)
-            defined = [_definition(each, point, self.seed) for each in recorded]
-            key = joblib.hash([point, plan, defined, version("convexmarket")])
+            recorded = () if journal is None else (market, self.learner)
+            key = joblib.hash([point, common, [_definition(e, point, self.seed) for e in recorded]])
             calls[key] = market, point, plan, self.learner, self.data
         replies = execution.run(_solve, calls, "markets")
         shared = tuple(points[0])
         keys = {"runs": shared, "sellers": (*shared, "id"), "audits": shared}
-        if self.learner is not None:
-            keys["fits"] = (*shared, "noise_draw")
+        keys |= {} if self.learner is None else {"fits": (*shared, "noise_draw")}
         tables: dict[str, list[pd.DataFrame]] = {name: [] for name in keys}
         for point, reply in zip(points, replies.values(), strict=True):
             status = "failed" if reply["ended"] == "error" else reply["ended"]
@@ -264,22 +230,20 @@ class Study:
                 tables[name].append(pd.DataFrame(rows).assign(**point))
         plain = {name: m.formula for name, m in self.markets.items() if isinstance(m, Market)}
         facts = {"axes": self.axes, "draws": self.draws, "seed": self.seed, "formulas": plain}
-        facts["caveats"] = CAVEATS if self.learner is None else (*CAVEATS, CAVEAT_OF_LEARNERS)
+        facts["caveats"] = [*CAVEATS, *([] if self.learner is None else [_CAVEAT_OF_LEARNERS])]
         joined = {name: _joined(parts, keys[name]) for name, parts in tables.items()}
         return Runs(kind="study", keys=keys, tables=joined, facts=facts)
 
-    def _points(self) -> list[_Point]:
+    def _points(self) -> list[Row]:
         """Return the runs: for each market, the axes that it depends on, and draws."""
-        axes: dict[str, Any] = dict(self.axes)
+        points, axes = list[Row](), dict[str, Any](self.axes)
         if any(_DRAWN in _parameters(each) for each in self.markets.values()):
             axes[_DRAWN] = range(self.draws)
-        points = []
         for name, market in self.markets.items():
             wanted = _parameters(market) | _parameters(self.learner)
-            values = [each if axis in wanted else [_missing(each)] for axis, each in axes.items()]
-            points += [
-                dict(zip(("market", *axes), (name, *v), strict=True)) for v in product(*values)
-            ]
+            values = [each if axis in wanted else _missing(each) for axis, each in axes.items()]
+            named = (zip(axes, each, strict=True) for each in product(*values))
+            points += [{"market": name, **dict(each)} for each in named]
         return points
 
     def __repr__(self) -> str:
@@ -287,11 +251,11 @@ class Study:
         return f"Study({', '.join(self.markets)}{axes})"
 
 
-def _missing(values: Sequence[Any]) -> Any:
-    """Return the placeholder for an axis, or for draws, on which a run does not depend."""
+def _missing(values: Sequence[Any]) -> list[Any]:
+    """Return the value of an axis, or of draws, on which a run does not depend."""
     if isinstance(values, range):
-        return 0
-    return "" if any(isinstance(value, str) for value in values) else np.nan
+        return [0]
+    return [""] if any(isinstance(value, str) for value in values) else [np.nan]
 
 
 def _parameters(function: Any) -> set[str]:
@@ -301,7 +265,7 @@ def _parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-def _made(entry: Any, point: _Point, seed: int) -> Any:
+def _made(entry: Any, point: Row, seed: int) -> Any:
     """Return a market or learner; functions are called with axes and random numbers."""
     if hasattr(entry, "fit"):
         return unfitted(entry)
@@ -314,15 +278,23 @@ def _made(entry: Any, point: _Point, seed: int) -> Any:
     return entry(**arguments)
 
 
-def _definition(entry: Any, point: _Point, seed: int) -> str:
-    """Return a text that changes with a market, a learner or the rows of its data."""
+def _definition(entry: Any, point: Row, seed: int) -> str:
+    """Return a text for the key of a journal that changes with a market or learner."""
     try:
         made = _made(entry, point, seed)
-        if isinstance(made, MarketData | RegressionData):
-            return str(joblib.hash([made.X_train, made.y_train]))
         return market_digest(made) if isinstance(made, Market) else repr(made)
     except Exception as error:  # the run records the same error
         return str(error)
+
+
+def market_digest(market: Market) -> str:
+    """Return a digest of a market: text, sellers, and the values of terms at three points."""
+    rng, costs = np.random.default_rng(0), np.asarray(market.sellers.virtual_costs, dtype=float)
+    finite, etas = np.where(np.isfinite(costs), costs, 0.0), (0.5, 1.0, 7.0)
+    points = rng.dirichlet(np.ones(costs.size), len(etas))
+    pairs = zip(points, etas, strict=True)
+    values = [f"{market.objective.value(*pair, finite):.9e}" for pair in pairs]
+    return str(joblib.hash([repr(market), values, market.sellers.sensitivities, costs]))
 
 
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
@@ -332,22 +304,7 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     table = pd.concat(parts, ignore_index=True)
     if "id" in table and table.id.dtype.kind not in "iu":
         table["id"] = table.id.map(str)
-    return table[[*keys, *(name for name in table if name not in keys)]]
-
-
-def market_digest(market: Market) -> str:
-    """Return a digest of a market: its text, its sellers, and its objective at three points.
-
-    The values of the objective detect changes in the code of a term.
-    """
-    sellers, rng = market.sellers, np.random.default_rng(0)
-    costs = np.asarray(sellers.virtual_costs, dtype=float)
-    finite = np.where(np.isfinite(costs), costs, 0.0)
-    values = [
-        f"{market.objective.value(rng.dirichlet(np.ones(costs.size)), eta, finite):.9e}"
-        for eta in (0.5, 1.0, 7.0)
-    ]
-    return str(joblib.hash([repr(market), values, sellers.sensitivities, costs]))
+    return table[[*keys, *table.columns.difference(list(keys), sort=False)]]
 
 
 def named_entries(argument: str, given: Any) -> dict[str, Any]:
@@ -356,26 +313,19 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
         names, entries = list(given), list(given.values())
     else:
         single = isinstance(given, Market | str) or not checks.is_iterable(given)
-        entries, names = [given] if single else list(given), []
-        for place, entry in enumerate(entries, 1):
-            name = entry if isinstance(entry, str) else getattr(entry, "__name__", "<lambda>")
-            names.append(f"market {place}" if name == "<lambda>" else name)
+        entries = [given] if single else list(given)
+        names = [x if isinstance(x, str) else getattr(x, "__name__", "<lambda>") for x in entries]
+        names = [f"market {k}" if x == "<lambda>" else x for k, x in enumerate(names, 1)]
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise errors.ParameterError(
-            f"{argument} must be a mapping from names to markets, or a list"
-        )
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise errors.ParameterError(
-            f"{argument}: two entries are named {repeated[0]!r}; give a mapping of different names"
-        )
+        raise errors.ParameterError(f"{argument} must be a mapping from names to markets or a list")
+    for name in names:
+        if names.count(name) > 1:
+            raise errors.ParameterError(f"{argument}: two entries are named {name!r}; rename one")
     return dict(zip(names, entries, strict=True))
 
 
-# -------------------------------------------------------------------------------- one run
-
-
 def _solve(
-    entry: Any, point: _Point, plan: Row, learner: Any, data: Any, *, ready: Callable[[float], None]
+    entry: Any, point: Row, plan: Row, learner: Any, data: Any, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
     """Perform one run and return its rows in each table; an error becomes a row."""
     ready(1.0)
@@ -383,9 +333,8 @@ def _solve(
     try:
         market = _made(entry, point, plan["seed"])
         if not isinstance(market, Market):
-            raise errors.ParameterError(
-                f"markets: {point['market']!r} returned a {type(market).__name__}; return a Market"
-            )
+            kind = f"{point['market']!r} returned a {type(market).__name__}"
+            raise errors.ParameterError(f"markets: {kind}; return a Market")
         sellers, incentives = market.sellers, market.incentives
         row |= {"status": "solved", "message": "", "n_sellers": len(sellers)}
         row |= {"incentives": str(incentives), "reason": incentives.reason}
@@ -393,22 +342,44 @@ def _solve(
     except Exception as error:  # a user's function or term may raise anything
         kinds = (words for kind, words in _FAILED.items() if isinstance(error, kind))
         return {"runs": [row | {"status": next(kinds, "error"), "message": _message(error)}]}
-    row |= _bought(market, allocation)
-    amounts, paid = _pay(market, allocation, plan)
+    wanted = ("all",) if market.form.exact is None else ("all", "exact")
+    row |= {"payments_error": np.nan, "payments_method": ""}
+    amounts = np.full(len(sellers), np.nan)
+    if plan["payments"] in wanted and incentives == "by construction":
+        try:
+            estimate = estimate_payments(market, allocation, tol=plan["tol"])
+            amounts, row["payments_method"] = estimate.amounts, estimate.method
+            row["payments_error"] = float(estimate.errors.sum())
+        except errors.ConvexMarketError as failure:
+            row["payments_method"] = f"none: {failure}"
     try:
         expected = np.asarray(sellers.virtual_costs * market.privacy_cost(allocation.epsilon))
     except errors.ConvexMarketError:  # the payment terms have different privacy costs
         expected = np.full(len(sellers), np.nan)
-    row |= {"expected_payments": float(expected.sum())} | paid
+    weights, parts = allocation.weights, market.objective.parts
+    model = tuple(part for part in parts if part.term.reading(weights.size) == "none")
+    costs = sellers.virtual_costs
+    modelled = Objective(model).value(weights, allocation.eta, costs) if model else 0.0
+    names = ("objective", "lower_bound", "gap", "eta", "method", "seconds")
+    row |= {name: getattr(allocation, name) for name in names} | {
+        "error": float(modelled),
+        "n_effective": float(np.linalg.norm(weights)) ** -2,
+        "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
+        "epsilon_max": float(allocation.epsilon.max()),
+        "solver": allocation.solver or "",
+        "solves": len(allocation.solves),
+        "expected_payments": float(expected.sum()),
+        "payments": float(amounts.sum()),
+    }
     table = sellers.to_frame().assign(
         group="" if sellers.groups is None else list(map(str, sellers.groups)),
-        weight=allocation.weights,
+        weight=weights,
         epsilon=allocation.epsilon,
         expected_payment=expected,
         payment=amounts,
     )
     rows: dict[str, Any] = {"runs": [row], "sellers": table.reset_index().to_dict("list")}
-    if _wanted(plan["audits"], market):
+    if plan["audits"] in wanted:
         rows["audits"] = [_audit(market, plan)]
     if learner is not None:
         rows["fits"], trained = _train(learner, data, point, plan, allocation.epsilon)
@@ -421,63 +392,21 @@ def _message(error: Exception) -> str:
     return f"{name}{error}"
 
 
-def _wanted(extent: Extent, market: Market) -> bool:
-    return extent == "all" or (extent == "exact" and market.form.exact is not None)
-
-
-def _bought(market: Market, allocation: Allocation) -> Row:
-    weights, eta, spread = allocation.weights, allocation.eta, np.linalg.norm(allocation.weights)
-    parts = market.objective.parts
-    model = tuple(part for part in parts if part.term.reading(weights.size) == "none")
-    error = Objective(model).value(weights, eta, market.sellers.virtual_costs) if model else 0.0
-    names = ("objective", "lower_bound", "gap", "eta", "method", "seconds")
-    return {name: getattr(allocation, name) for name in names} | {
-        "error": float(error),
-        "spread": float(spread),
-        "noise": 1.0 / eta,
-        "n_effective": float(spread) ** -2,
-        "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
-        "epsilon_max": float(allocation.epsilon.max()),
-        "solver": allocation.solver or "",
-        "solves": len(allocation.solves),
-    }
-
-
-def _pay(market: Market, allocation: Allocation, plan: Row) -> tuple[Floats, Row]:
-    """Return the payments of A's Eq. (8), NaN if they are not computed."""
-    amounts, error, method = np.full(len(market.sellers), np.nan), np.nan, ""
-    if market.incentives == "by construction" and _wanted(plan["payments"], market):
-        try:
-            estimate = estimate_payments(market, allocation, tol=plan["tol"])
-            amounts, method = estimate.amounts, estimate.method
-            error = float(estimate.errors.sum())
-        except errors.ConvexMarketError as failure:
-            method = f"none: {failure}"
-    total = float(amounts.sum())
-    return amounts, {"payments": total, "payments_error": error, "payments_method": method}
-
-
 def _audit(market: Market, plan: Row) -> Row:
     options = {"misreports": plan["misreports"], "max_sellers": plan["audit_sellers"]}
     try:
-        audit = audit_incentives(market, **options)
+        summary = audit_incentives(market, **options).summary()
     except errors.ConvexMarketError as error:
         return {"message": str(error)}
-    names = ("max_gain", "min_surplus", "max_rise")
-    return {
-        "sellers_audited": len(audit.to_frame()),
-        **{name: getattr(audit, name) for name in names},
-        "incentive_compatible": audit.is_incentive_compatible,
-        "individually_rational": audit.is_individually_rational,
-        "message": "",
-    }
+    return {_AUDITED.get(name, name): value for name, value in summary.items()} | {"message": ""}
 
 
 def _train(
-    learner: Any, data: Any, point: _Point, plan: Row, epsilon: Floats
+    learner: Any, data: Any, point: Row, plan: Row, epsilon: Floats
 ) -> tuple[list[Row], Row]:
     """Train and test a model under each draw of the noise; NaN if training fails."""
     fits, facts = [], {"guarantee_max": np.nan, "learner_message": ""}
+    parts = [part for part in ("validation", "test") if hasattr(data, f"X_{part}")]
     for draw in range(plan["noise_draws"]):
         fits.append({"noise_draw": draw, "test_error": np.nan})
         try:
@@ -486,14 +415,11 @@ def _train(
                 data.X_train, data.y_train, epsilon=epsilon, random_state=noise
             )
             facts["guarantee_max"] = float(np.max(model.guarantee_.epsilon))
-            for part in ("validation", "test"):
-                if hasattr(data, f"X_{part}"):
-                    labels = getattr(data, f"y_{part}")
-                    predicted = np.asarray(model.predict(getattr(data, f"X_{part}")))
-                    wrong = (
-                        (predicted - labels) ** 2 if is_regressor(model) else predicted != labels
-                    )
-                    fits[-1][f"{part}_error"] = float(np.mean(wrong))
+            for part in parts:
+                labels = getattr(data, f"y_{part}")
+                off = np.asarray(model.predict(getattr(data, f"X_{part}"))) - labels
+                wrong = off**2 if is_regressor(model) else off != 0
+                fits[-1][f"{part}_error"] = float(np.mean(wrong))
         except Exception as error:  # a learner of the user may raise anything
             facts["learner_message"] = _message(error)
     table = pd.DataFrame(fits).drop(columns="noise_draw")

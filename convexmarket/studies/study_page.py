@@ -12,13 +12,7 @@ from convexmarket.report import Report, escape_markdown, format_number
 #: Columns of the main table on a page, if they are not empty.
 _SHOWN = ["status", "error", "payments", "expected_payments", "eta", "n_bought", "epsilon_max"]
 _SHOWN += ["test_error", "objective", "gap"]
-_WORDS = {
-    "payments": "payments",
-    "expected_payments": "expected payments",
-    "eta": "total privacy η",
-    "error": "error: objective without payments",
-    "test_error": "test error",
-}
+_WORDS = {"eta": "total privacy η", "error": "error: objective without payments"}
 #: Failed runs that the statements name.
 _NAMED = 5
 
@@ -31,20 +25,15 @@ def statements(runs: Any) -> list[str]:
     """Describe the numbers of solved and failed markets, and the audits."""
     table, audits = runs.tables["runs"], runs.tables["audits"]
     solved, failed = table[table.status == "solved"], table[table.status != "solved"]
-    texts = [f"None of {len(table)} runs was solved."]
-    if len(solved):
-        texts = [
-            f"{len(solved)} of {len(table)} runs were solved, with a certified relative gap of at "
-            f"most {solved['gap'].max():.1e}."
-        ]
+    largest = f", with a relative gap of at most {solved['gap'].max():.1e}" if len(solved) else ""
+    texts = [f"{len(solved)} of {len(table)} runs were solved{largest}."]
     for row in failed.head(_NAMED).to_dict("records"):
-        place = ", ".join(f"{name} = {row[name]}" for name in _axes(runs) if row[name] != "")
-        place = f"{row['market']} ({place})" if place else row["market"]
-        texts.append(f"{place}: {row['status']}. {row['message']}")
+        at = "".join(f", {name} = {row[name]}" for name in _axes(runs) if row[name] != "")
+        texts.append(f"{row['market']}{at}: {row['status']}. {row['message']}")
     if len(failed) > _NAMED:
         texts.append(f"{len(failed) - _NAMED} more runs failed; the table has their messages.")
-    for verdict, rows in solved.groupby("incentives", sort=False):
-        texts.append(f"Truthful prices exist {verdict}: {', '.join(rows.market.unique())}.")
+    for verdict, names in solved.groupby("incentives", sort=False).market.unique().items():
+        texts.append(f"Truthful prices exist {verdict}: {', '.join(names)}.")
     if "max_gain" in audits and len(audited := audits[audits.max_gain.notna()]):
         honest = audited.incentive_compatible.astype(bool).all()
         gain = f"a seller gained {audited.max_gain.max():.3g}"
@@ -55,16 +44,15 @@ def statements(runs: Any) -> list[str]:
 
 def plot(runs: Any, ax: Any = None) -> Any:
     """Plot the error against the payments, with a line or point for each market."""
-    solved = runs.tables["runs"].query("status == 'solved'")
-    ax = axes(ax)
+    solved, ax = runs.tables["runs"].query("status == 'solved'"), axes(ax)
     if solved.empty:
         ax.text(0.5, 0.5, "no market was solved", ha="center", transform=ax.transAxes)
         return ax
     x = "payments" if solved.payments.notna().all() else "expected_payments"
-    if not (solved[x].notna().any() and solved[x].abs().max() > 0):
-        x = "eta"
+    x = x if solved[x].abs().max() > 0 else "eta"
     y = "test_error" if "test_error" in solved else "error"
-    ax.set(xlabel=_WORDS[x], ylabel=_WORDS[y])
+    xlabel, ylabel = (_WORDS.get(name, name.replace("_", " ")) for name in (x, y))
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     for market, rows in solved.groupby("market", sort=False):
         names = [name for name in _axes(runs) if rows[name].notna().all()]
         line = rows.groupby(names or "market")[[x, y]].mean().sort_values(x)
@@ -86,12 +74,9 @@ def fill(report: Report, runs: Any) -> None:
     report.headline(first)
     for text in others:
         report.add(escape_markdown(text))
-    if (table.status == "solved").any():
-        report.add(plot(runs).figure, "Payments and error of each market", name="trade-off")
-    filled = [
-        name for name in _SHOWN if name in table and table[name].replace("", None).notna().any()
-    ]
-    report.add(table[[*names, *filled]], "The runs", name="overview", keys=names)
+    report.add(plot(runs).figure, "Payments and error of each market", name="trade-off")
+    shown = table[[*names, *(name for name in _SHOWN if name in table)]]
+    report.add(shown.dropna(axis=1, how="all"), "The runs", name="overview", keys=names)
     if formulas := runs.facts.get("formulas"):
         problems = pd.DataFrame({"market": formulas.keys(), "problem": formulas.values()})
         report.add(problems, "The markets", name="markets", keys=["market"])
@@ -103,8 +88,7 @@ def finish(report: Report, runs: Any) -> None:
     audits: Any = runs.tables.get("audits", pd.DataFrame())
     audits = audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
     if len(audits):
-        keys = [key for key in runs.keys["audits"] if key not in ("model", "value")]
-        audits = audits.set_index(keys)
+        audits = audits.set_index([k for k in runs.keys["audits"] if k not in ("model", "value")])
         report.claim(
             "No seller gains from any misreport",
             holds=audits.incentive_compatible.astype(bool),

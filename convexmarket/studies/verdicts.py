@@ -1,119 +1,79 @@
-"""Outcomes of the runs of a solver study, and their rates, mean times and profiles.
-
-A *contender* is a solver with a formulation. Contenders are compared within a *group*: the runs of
-one problem class under one setting, of all sizes together or of one size. Runs with the outcome
-"unsupported" are ignored.
-"""
+"""Outcomes of the runs of a solver study; means and profiles of solvers with formulations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
 
 from convexmarket.studies.execution import ending
-from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS
+from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS, Row
 
-#: The outcomes of runs that count.
+#: The outcomes of runs that count; key columns of an instance, a run, a contender and a group.
 COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
-#: Key columns of an instance, a run, a contender and a group.
-INSTANCE = ("problem", "problem_class", "instance", "size", "seed")
-RUN = (*INSTANCE, "setting", "formulation", "solver")
+INSTANCE = ["problem", "problem_class", "instance", "size", "seed"]
+RUN = [*INSTANCE, "setting", "formulation", "solver"]
 CONTENDER = ["solver", "formulation"]
 GROUP = ["problem_class", "setting"]
-#: Relative errors below this are rounding.
-FLOOR = 1e-16
-
-#: Largest residual of a proven value, and the relative improvement by which a proven value refutes
-#: a reference.
-_VERIFIED, _REFUTES = 1e-6, 1e-5
-#: Seconds added to every time before the geometric mean, which reduces the effect of milliseconds.
-_SHIFT = 0.01
-#: Numerical measurements of each solve, and of a run.
-OF_SOLVE: tuple[str, ...] = ("compilation_s", "solver_s", "recovery_s", "total_s", "iterations")
-OF_SOLVE += ("objective", "scale", *RESIDUALS)
-_OF_RUN = ("declaration_s", "again_cold_s", "peak_memory_mb")
-#: Measurements of a run without any.
-_BLANK: dict[str, Any] = {
-    prefix + name: "" for prefix in ("", AGAIN) for name in ("status", "message")
-}
-_BLANK |= {prefix + name: np.nan for prefix in ("", AGAIN) for name in OF_SOLVE}
-_BLANK |= {"solver_version": "", "core": -1} | dict.fromkeys(_OF_RUN, np.nan)
-_OF_REPLY = ("status", "peak_memory_mb", "core")
-
-#: The labels and the results of a run.
-Record = tuple[Mapping[str, Any], Mapping[str, Any]]
+#: Largest residual of a proven value, and relative improvement by which it refutes a reference;
+#: seconds added to every time before the geometric mean, which reduces the effect of milliseconds.
+_VERIFIED, _REFUTES, _SHIFT = 1e-6, 1e-5, 0.01
+#: Numerical measurements of each solve; columns of text.
+OF_SOLVE = ["compilation_s", "solver_s", "recovery_s", "total_s", "objective"]
+OF_SOLVE += ["scale", *RESIDUALS]
+_TEXTS = ["status", "message", "again_status", "again_message"]
+_MEASURED = [prefix + name for prefix in ("", AGAIN) for name in OF_SOLVE]
+_MEASURED += [*_TEXTS, "declaration_s", "again_cold_s", "peak_memory_mb"]
+_REFERENCE = ["certainty", "doubt", "reference", "again_reference"]
 
 
-def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
-    """Return the outcome of a solve within the limits, from a status in CVXPY's spelling.
+def tabulate(records: Iterable[tuple[Row, Row]]) -> pd.DataFrame:
+    """Return a table with the labels and the reply of each run; missing texts are empty."""
+    rows = [
+        {**reply, **reply.get("result", {}), "log": ending(reply), **labels}
+        for labels, reply in records
+    ]
+    table = pd.DataFrame(rows)
+    table = table.reindex(columns=[*dict.fromkeys([*table, *_MEASURED, "certainty", "doubt"])])
+    table[_TEXTS] = table[_TEXTS].astype(object).fillna("").astype(str)
+    table["message"] = table.message.where(table.message != "", table.log)
+    return table.drop(columns=["log", "result"], errors="ignore")
 
-    It is "solved" if the status is optimal or inaccurate and the computed accuracy suffices;
-    "wrong" if the status is optimal and the accuracy does not suffice, or if the status is
-    infeasible or unbounded (all problems have an optimum); "inaccurate" for other inaccurate
-    statuses; "unsupported"; and otherwise "failed".
+
+def references_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the reference objective of each instance, with its certainty and doubt.
+
+    A run with tiny residuals and a better value replaces a reference, even an exact one.
     """
-    if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, EXACT) and accuracy <= tolerance:
-        return "solved"
-    if status in (cp.OPTIMAL, EXACT, cp.INFEASIBLE, cp.UNBOUNDED):
-        return "wrong"
-    if status.endswith("_inaccurate"):
-        return "inaccurate"
-    return "unsupported" if status == "unsupported" else "failed"
-
-
-def references_of(records: Sequence[Record]) -> pd.DataFrame:
-    """Return the objectives that runs are compared with, one row per instance.
-
-    The records of references come first. A run with tiny residuals and a better value than the
-    reference refutes and replaces it, even if the reference is an exact method. ``certainty`` is
-    "exact", "refuted", "none" or describes the residuals; ``doubt`` is the uncertainty.
-    """
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for labels, reply in records:
-        place, result = tuple(labels[name] for name in INSTANCE), reply.get("result", {})
-        if labels["setting"] == REFERENCE:
-            rows[place] = dict(zip(INSTANCE, place, strict=True)) | {
-                "certainty": result.get("certainty", "none"),
-                "doubt": result.get("doubt", np.nan),
-                "reference": result.get("objective", np.nan),
-                "again_reference": result.get("again_objective", np.nan),
-                "message": result.get("message", "") or ending(reply),
-            }
-            continue
-        row = rows[place]
-        for prefix in ("", AGAIN):
-            if result.get(prefix + "status") not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
-                continue
-            value, reference = result[prefix + "objective"], row[prefix + "reference"]
-            least = _REFUTES * max(abs(reference), result[prefix + "scale"])
-            proven = max(result[prefix + name] for name in RESIDUALS) <= _VERIFIED
-            if proven and np.isfinite(value) and value < reference - least:
-                row |= {prefix + "reference": value, "certainty": "refuted", "doubt": _VERIFIED}
-                row["message"] = f"{labels['solver']}, {labels['formulation']} has a better value"
-    return pd.DataFrame(rows.values()).sort_values(list(INSTANCE), ignore_index=True)
+    is_reference = table.setting == REFERENCE
+    values = {prefix + "objective": prefix + "reference" for prefix in ("", AGAIN)}
+    found = table[is_reference].rename(columns=values).set_index(INSTANCE).sort_index()
+    found = found[[*_REFERENCE, "message"]].fillna({"certainty": "none"})
+    for prefix in ("", AGAIN):
+        value, solved = prefix + "objective", (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
+        errors = table[[prefix + name for name in RESIDUALS]].max(axis=1, skipna=False)
+        proven = ~is_reference & table[prefix + "status"].isin(solved) & (errors <= _VERIFIED)
+        best = table[proven & np.isfinite(table[value])].sort_values(value)
+        best = best.drop_duplicates(INSTANCE).set_index(INSTANCE).reindex(found.index)
+        reference = found[prefix + "reference"]
+        least = _REFUTES * np.fmax(reference.abs(), best[prefix + "scale"])
+        refuted = best[value] < reference - least
+        found.loc[refuted, prefix + "reference"] = best[value]
+        found.loc[refuted, ["certainty", "doubt"]] = "refuted", _VERIFIED
+        found.loc[refuted, "message"] = best.solver + ", " + best.formulation
+        found.loc[refuted, "message"] += " has a better value"
+    return found.reset_index()
 
 
 def judge(
-    records: Iterable[Record], references: pd.DataFrame, tolerances: Mapping[str, float]
+    table: pd.DataFrame, references: pd.DataFrame, tolerances: Mapping[str, float]
 ) -> pd.DataFrame:
-    """Judge the runs, without references: one row each with labels, measurements and outcome.
-
-    The tolerance of a setting bounds the accuracy. A reference with an uncertainty above the
-    tolerance is not used.
-    """
-    rows = []
-    for labels, reply in records:
-        if labels["setting"] != REFERENCE:
-            known = {name: reply[name] for name in _OF_REPLY if name in reply}
-            row = {**labels, **_BLANK, **known, **reply.get("result", {}), "ended": reply["ended"]}
-            rows.append(row | {"message": row["message"] or ending(reply)})
-    targets = references[[*INSTANCE, "certainty", "doubt", "reference", "again_reference"]]
-    runs = pd.DataFrame(rows).merge(targets, on=list(INSTANCE))
+    """Return the runs with outcomes; a tolerance bounds their errors, and doubts of references."""
+    runs = table[table.setting != REFERENCE].drop(columns=["certainty", "doubt"])
+    runs = runs.merge(references[[*INSTANCE, *_REFERENCE]], on=INSTANCE)
     runs["tolerance"] = runs.setting.map(tolerances)
     trusted = runs.pop("doubt") <= runs.tolerance
     outcomes = runs.pop("ended").replace({"finished": "solved", "error": "failed"})
@@ -126,46 +86,30 @@ def judge(
         errors = runs[[prefix + name for name in RESIDUALS]]
         errors = errors.assign(excess=excess.abs().where(reference.notna(), 0.0))
         accuracy = errors.max(axis=1, skipna=False).where(np.isfinite(value), np.inf)
-        for name, column in (("reference", reference), ("excess", excess), ("accuracy", accuracy)):
-            runs[prefix + name] = column
-        solves = zip(runs[prefix + "status"], accuracy, runs.tolerance, strict=True)
-        judged = pd.Series([outcome_of(*solve) for solve in solves], index=runs.index)
-        outcomes = outcomes.where((outcomes != "solved") | (runs[prefix + "status"] == ""), judged)
-    return runs.assign(outcome=outcomes).sort_values(list(RUN), ignore_index=True)
+        columns = {"reference": reference, "excess": excess, "accuracy": accuracy}
+        runs = runs.assign(**{prefix + name: column for name, column in columns.items()})
+        status = runs[prefix + "status"]
+        judged = outcomes_of(status, accuracy <= runs.tolerance)
+        outcomes = outcomes.where((outcomes != "solved") | (status == ""), judged)
+    return runs.assign(outcome=outcomes).sort_values(RUN, ignore_index=True)
 
 
-# ---------------------------------------------------------------------------- the summaries
+def outcomes_of(status: pd.Series, accurate: pd.Series) -> pd.Series:
+    """Return the outcomes for CVXPY's statuses, on problems that have an optimum."""
+    optimal = status.isin([cp.OPTIMAL, EXACT])
+    rules = {
+        "solved": (optimal | (status == cp.OPTIMAL_INACCURATE)) & accurate,
+        "wrong": optimal | status.isin([cp.INFEASIBLE, cp.UNBOUNDED]),
+        "inaccurate": status.str.endswith("_inaccurate"),
+        "unsupported": status == "unsupported",
+    }
+    outcomes = np.select(list(rules.values()), list(rules), "failed")
+    return pd.Series(outcomes, status.index, dtype=object)
 
 
 def counted(runs: pd.DataFrame) -> pd.DataFrame:
     """Select the runs with a solver that supports the problem."""
     return runs[runs.outcome != "unsupported"]
-
-
-def _groups(runs: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Yield the labels and the rows of each class and setting: all sizes (NaN), then each."""
-    for labels, rows in counted(runs).groupby(GROUP, sort=False):
-        for size in (np.nan, *sorted(rows["size"].unique())):
-            part = rows if np.isnan(size) else rows[rows["size"] == size]
-            yield {**dict(zip(GROUP, labels, strict=True)), "size": float(size)}, part
-
-
-def rates(runs: pd.DataFrame) -> pd.DataFrame:
-    """Count the outcomes of each contender, one row per group and contender.
-
-    success is the share of solved runs, wrong_rate the share of wrong answers, with the ends of
-    Wilson's 95 % interval. The size is NaN for all sizes together.
-    """
-    table = []
-    for place, rows in _groups(runs):
-        for contender, part in rows.groupby(CONTENDER, sort=False):
-            row = place | dict(zip(CONTENDER, contender, strict=True)) | {"runs": len(part)}
-            row |= {name.replace(" ", "_"): int((part.outcome == name).sum()) for name in COUNTED}
-            for name, count in (("success", row["solved"]), ("wrong_rate", row["wrong"])):
-                ends = binomtest(count, len(part)).proportion_ci(method="wilson")
-                row |= {name: count / len(part), f"{name}_low": ends.low, f"{name}_high": ends.high}
-            table.append(row)
-    return pd.DataFrame(table)
 
 
 def shifted_geometric_mean(values: pd.DataFrame, shift: float = _SHIFT) -> pd.Series:
@@ -179,64 +123,49 @@ def shifted_geometric_mean(values: pd.DataFrame, shift: float = _SHIFT) -> pd.Se
     return (values + shift).transform(np.log).mean(skipna=False).transform(np.exp) - shift
 
 
-def seconds(runs: pd.DataFrame) -> pd.Series:
-    """Return the time of the first solve of each run; infinite for unsolved runs."""
-    return runs.total_s.where(runs.outcome == "solved", np.inf)
-
-
-def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
-    """Pivot values to a row per instance and a column per contender, in order of appearance.
-
-    Instances without a run of a contender have the value NaN.
-    """
+def wide(runs: pd.DataFrame, unsolved: Any = np.inf) -> pd.DataFrame:
+    """Pivot seconds to a row per instance and a column per contender, NaN without a run."""
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
-    index = [name for name in INSTANCE if name != "problem_class"]
-    return runs.assign(value=values).pivot(index=index, columns=CONTENDER, values="value")[order]
+    values = runs.total_s.where(runs.outcome == "solved", unsolved)
+    return runs.assign(value=values).pivot(index=INSTANCE, columns=CONTENDER, values="value")[order]
 
 
 def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
-    """Compare the mean times of contenders on their common instances.
+    """Count the outcomes of contenders, and compare their mean times on common instances.
 
-    A run that is not solved counts as its time limit. Contenders with runs of all instances of the
-    group are compared on all instances, and other contenders have no mean. Without such contenders,
-    all are compared on their common instances. again_ratio is the mean time of the second solve
-    relative to the first, and warm_ratio the solver's time with a warm start over that without.
+    A run that is not solved counts as its time limit. If a contender has runs of all instances,
+    contenders without have no mean. again_ratio is the mean time of the second solve relative to
+    the first, and warm_ratio the solver's time with a warm start over that without.
     """
-    tables = []
-    for place, rows in _groups(runs):
-        times = wide(rows, rows.total_s.where(rows.outcome == "solved", rows.time_limit_s))
+    tables = {}
+    for group, rows in counted(runs).groupby([*GROUP, "size"], sort=False):
+        times = wide(rows, rows.time_limit_s)
         shared = times if times.notna().all().any() else times.dropna()
-        mean = shifted_geometric_mean(shared, shift)
-        table = pd.DataFrame({"instances": np.where(mean.isna(), 0, len(shared)), "total_s": mean})
+        counts = rows.assign(n=1).pivot_table("n", CONTENDER, "outcome", "sum", 0)
+        table = counts.reindex(columns=COUNTED, fill_value=0)
+        table.insert(0, "runs", counts.sum(axis=1))
+        table["success"] = table.solved / table.runs
+        table["total_s"] = mean = shifted_geometric_mean(shared, shift)
+        table["instances"] = np.where(mean.isna(), 0, len(shared))
         table["relative"] = mean / mean.min()
         solved = rows[rows.outcome == "solved"].set_index(CONTENDER)
         ratios = pd.DataFrame({"again_ratio": solved.again_total_s / solved.total_s})
         ratios["warm_ratio"] = solved.again_solver_s / solved.again_cold_s
         logs = ratios.transform(np.log).groupby(level=CONTENDER).mean()
-        table = table.join(logs.transform(np.exp))
-        tables.append(table.reset_index().assign(**place))
-    return pd.concat(tables, ignore_index=True)
+        tables[group] = table.join(logs.transform(np.exp))
+    return pd.concat(tables, names=[*GROUP, "size"]).reset_index()
 
 
 def profiles(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return performance profiles of time and of accuracy, over all sizes of a group.
-
-    For time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002);
-    the exact method is excluded. For accuracy, tau is the accuracy, but at least ``FLOOR``. Shares
-    are relative to all instances that were assigned to the contender.
-    """
-    pieces = []
-    for labels, rows in counted(runs).groupby(GROUP, sort=False):
-        solvers = rows[rows.solver != EXACT]
-        times = wide(solvers, seconds(solvers))
+    """Return the shares solved within tau times the fastest time (Dolan and Moré, 2002)."""
+    pieces = {}
+    for group, rows in runs.groupby(GROUP, sort=False):
+        times = wide(rows)
         fastest = times.min(axis=1)
         ratios = times.div(fastest.where(np.isfinite(fastest), 1.0), axis=0)
-        accuracies = wide(rows, rows.accuracy.fillna(np.inf))
-        for of, table, start in (("time", ratios, 1.0), ("accuracy", accuracies, FLOOR)):
-            for contender in table.columns.tolist():
-                key = dict(zip([*GROUP, "of", *CONTENDER], [*labels, of, *contender], strict=True))
-                values = np.sort(table[contender].dropna().clip(lower=start))
-                tau = np.unique([start, *values[np.isfinite(values)]])
-                share = np.searchsorted(values, tau, side="right") / values.size
-                pieces.append(pd.DataFrame({"tau": tau, "share": share}).assign(**key))
-    return pd.concat(pieces, ignore_index=True)
+        for contender in ratios.columns.tolist():
+            values = np.sort(ratios[contender].dropna())
+            tau = np.unique([1.0, *values[np.isfinite(values)]])
+            share = np.searchsorted(values, tau, side="right") / values.size
+            pieces[*group, *contender] = pd.DataFrame({"tau": tau, "share": share})
+    return pd.concat(pieces, names=[*GROUP, *CONTENDER]).droplevel(-1).reset_index()

@@ -54,10 +54,8 @@ def test_the_package_never_executes_data():
         for what in violations(file.read_text(encoding="utf-8"))
     }
     copies = {("allocation/views.py", "imports pickle")}  # copies a problem in memory
-    # A study sends calls to its worker processes through pipes.
-    pipes = {("studies/execution.py", "imports cloudpickle")}
     digests = {("studies/solver_study.py", "imports cloudpickle")}  # only written
-    assert result == copies | pipes | digests
+    assert result == copies | digests
 
 
 @pytest.mark.parametrize(

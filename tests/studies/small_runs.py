@@ -48,9 +48,7 @@ def frame(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def only(table: pd.DataFrame, **values: Any) -> Any:
-    """Return the only row with the given values. The default size is "all"."""
-    if "size" in table and "size" not in values:
-        table = table[table["size"].isna()]
+    """Return the only row with these values."""
     for name, value in values.items():
         table = table[table[name] == value]
     (row,) = table.to_dict("records")

@@ -77,16 +77,6 @@ class Raising(CLARABEL):
         raise RuntimeError("an unexpected exception")
 
 
-class Pinned(CLARABEL):
-    """A solver that reports its CPU affinity."""
-
-    def name(self):
-        return "PINNED"
-
-    def solve_via_data(self, *args, **kwargs):
-        raise RuntimeError(f"on cores {sorted(os.sched_getaffinity(0))}")
-
-
 class Parent(CLARABEL):
     """A solver that leaves a child process with all open files."""
 

@@ -87,7 +87,6 @@ def test_both_solves_are_measured():
     row = measure(bowl(), "primal", "CLARABEL", {})
     assert row["objective"] == pytest.approx(4.0)
     assert row["again_objective"] == pytest.approx(1.0)
-    assert row["iterations"] > 0
     parts = ("declaration", "compilation", "solver", "recovery")
     assert row["total_s"] == pytest.approx(sum(row[f"{part}_s"] for part in parts))
     assert row["again_total_s"] == pytest.approx(sum(row[f"again_{part}_s"] for part in parts[1:]))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
 from convexmarket.studies.residuals import kkt_residuals
-from convexmarket.studies.subproblems import models, problem_classes
-from convexmarket.studies.subproblems.markets import at_best_eta, at_natural_eta, budget, guarantees
+from convexmarket.studies.subproblems import models
+from convexmarket.studies.subproblems.markets import at_eta, budget, guarantees
 from convexmarket.studies.subproblems.models import fit, logistic, ridge, z_block
-from convexmarket.studies.subproblems.problem_classes import CLASSES, classifier_families
+from convexmarket.studies.subproblems.problem_classes import CLASSES
 
 TIGHT = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 PRIOR = cm.Uniform(0.02, 0.1)
@@ -45,7 +45,7 @@ def some_ridge(rng, size=25):
 def some_fit(rng):
     X, y = rows_of(rng, 40)
     rows = SimpleNamespace(X_train=X, y_train=y, X_test=X[:20], data_norm=1.0)
-    return classifier_families(rows, None, 0.01)[1].make(25, rng)
+    return models.draw_fit(rows, 0.01, 25, rng)
 
 
 def some_z_block(rng, *constraints, spread=SQUARED, size=25):
@@ -56,13 +56,11 @@ def some_z_block(rng, *constraints, spread=SQUARED, size=25):
 
 PAID = BASE + 0.001 * cm.Payments()
 MAKERS = {
-    "papers": lambda rng: at_best_eta(market(rng, PAID, cm.Cap(5))),
-    "papers without a cap": lambda rng: at_best_eta(market(rng, PAID)),
+    "papers": lambda rng: at_eta(market(rng, PAID, cm.Cap(5))),
+    "papers without a cap": lambda rng: at_eta(market(rng, PAID)),
     "guarantees": lambda rng: guarantees(rng.uniform(0.01, 1.0, 30), 1.0, 1.0),
-    "squared": lambda rng: at_natural_eta(
-        market(rng, PAID + cm.terms.SquaredSpread(), cm.MaxEpsilon(2.0))
-    ),
-    "cubic": lambda rng: at_natural_eta(
+    "squared": lambda rng: at_eta(market(rng, PAID + cm.terms.SquaredSpread(), cm.MaxEpsilon(2.0))),
+    "cubic": lambda rng: at_eta(
         market(rng, cm.Spread(3) + 100 * cm.Noise() + 0.001 * cm.Payments(cm.PowerCost(2)))
     ),
     "budget": lambda rng: budget(market(rng, BASE, cm.Cap(2), cm.Budget(5.0))),
@@ -129,14 +127,14 @@ def test_the_second_eta_lies_in_the_range_of_the_market():
     eta = cm.allocate(free).eta
     for low, high, change in ((0.5, 1.0, 1 / 1.25), (1.0, 2.0, 1.25), (0.5, 2.0, 1.25)):
         bounded = cm.Market(free.sellers, PAID, [cm.EtaRange(low * eta, high * eta)])
-        first, second = at_best_eta(bounded).values
+        first, second = at_eta(bounded).values
         assert second == pytest.approx(change * first)
 
 
-@pytest.mark.parametrize("make", [at_best_eta, at_natural_eta])
-def test_an_infeasible_eta_is_refused(make):
+@pytest.mark.parametrize("objective", [PAID, PAID + SQUARED])
+def test_an_infeasible_eta_is_refused(objective):
     with pytest.raises(NotSupportedError, match="has one feasible eta"):
-        make(market(np.random.default_rng(0), PAID, cm.EtaRange(2.0, 2.0)))
+        at_eta(market(np.random.default_rng(0), objective, cm.EtaRange(2.0, 2.0)))
 
 
 # ------------------------------------------------------------------------------- the models
@@ -203,11 +201,11 @@ def test_the_classifier_of_a_market_has_the_noise_of_the_privacy_sold(monkeypatc
         trained.update(X=X, weights=weights, noise=noise)
 
     monkeypatch.setattr(models, "logistic", logistic)
-    monkeypatch.setattr(problem_classes, "gamma_sphere_noise", lambda size, rng: np.ones(size))
+    monkeypatch.setattr(models, "gamma_sphere_noise", lambda size, rng: np.ones(size))
     X, y = rows_of(np.random.default_rng(1), 40)
     rows = SimpleNamespace(X_train=X, y_train=y, data_norm=0.7)
     sold = market(np.random.default_rng(0), cm.Spread() + 10 * cm.Noise() + 0.1 * cm.Payments())
-    classifier_families(rows, lambda size, rng: sold, 0.1)[0].make(30, np.random.default_rng(0))
+    models.draw_logistic(rows, sold, 0.1, np.random.default_rng(0))
     bought = cm.allocate(sold)
     assert (trained["noise"] == 2 * 0.7 / bought.eta).all()
     assert 0 < len(trained["X"]) < 30

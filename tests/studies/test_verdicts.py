@@ -1,10 +1,11 @@
 """Verdicts on the statuses of solvers, from residuals and reference values."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from convexmarket.report import read_tables
-from convexmarket.studies.verdicts import OF_SOLVE, judge, outcome_of, references_of
+from convexmarket.studies.verdicts import OF_SOLVE, judge, outcomes_of, references_of, tabulate
 from convexmarket.studies.verdicts import RUN as COLUMNS
 from tests import ROOT
 
@@ -27,7 +28,8 @@ from tests import ROOT
     ],
 )
 def test_outcomes_follow_from_status_and_residuals(status, accuracy, outcome):
-    assert outcome_of(status, accuracy, 1e-3) == outcome
+    accurate = pd.Series([accuracy]) <= 1e-3
+    assert outcomes_of(pd.Series([status]), accurate).tolist() == [outcome]
 
 
 PLACE = {"problem": "wdbc", "problem_class": "allocation", "instance": "", "size": 100, "seed": 0}
@@ -48,8 +50,8 @@ def reference_with(**changes):
 
 
 def verdict(reply, **changes):
-    references = references_of([(REFERENCE, reference_with(doubt=0.0, **changes))])
-    return judge([(RUN, reply)], references, {"default": 1e-3}).iloc[0]
+    table = tabulate([(REFERENCE, reference_with(doubt=0.0, **changes)), (RUN, reply)])
+    return judge(table, references_of(table[:1]), {"default": 1e-3}).iloc[0]
 
 
 def test_objectives_below_and_above_the_optimum_are_both_wrong():
@@ -73,13 +75,13 @@ def test_at_an_optimum_of_zero_errors_are_relative_to_the_scale():
 )
 def test_a_better_value_with_small_residuals_refutes_an_exact_method(better, refuted):
     exact = reference_with(certainty="exact", doubt=0.0, status="exact")
-    references = references_of([(REFERENCE, exact), (RUN, better)])
+    references = references_of(tabulate([(REFERENCE, exact), (RUN, better)]))
     assert (references.certainty == "refuted").all() == refuted
     if refuted:
         assert references.message[0] == "SCS, primal has a better value"
         ours = measured(2.0, 4.0, status="exact", again_status="exact")
         records = [(RUN | {"key": "a"}, better), (RUN | {"key": "b"}, ours)]
-        rows = judge(records, references, {"default": 1e-3})
+        rows = judge(tabulate(records), references, {"default": 1e-3})
         assert rows.set_index("key").outcome.to_dict() == {"a": "solved", "b": "wrong"}
 
 
@@ -89,7 +91,8 @@ def test_the_shipped_runs_keep_their_outcomes():
     runs, references = tables["all-runs"], tables["all-references"]
     replies = [replayed(row) for row in runs.to_dict("records")]
     labels = runs[["key", *COLUMNS]].to_dict("records")
-    judged = judge(zip(labels, replies, strict=True), references, {"default": 1e-3})
+    table = tabulate(zip(labels, replies, strict=True))
+    judged = judge(table, references, {"default": 1e-3})
     both = runs.merge(judged, on="key", suffixes=("", "_again"))
     assert len(both) == len(runs) > 900
     assert (both.outcome == both.outcome_again).all()

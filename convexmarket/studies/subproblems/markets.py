@@ -1,12 +1,8 @@
-"""Subproblems of markets in numbers, which a solver study declares, solves and checks.
-
-The formulation ``unscaled`` is the declaration in the weights themselves, of order 1/m. The others
-use ``m*a``; a study measures the difference.
-"""
+"""Subproblems of markets: ``unscaled`` uses the weights a, other formulations ``m*a``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,13 +11,8 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation import (
-    Allocation,
-    ConvexProgram,
-    allocate,
-    declare,
-    weights_for_guarantees,
-)
+from convexmarket.allocation import ConvexProgram, allocate, declare, weights_for_guarantees
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.views import spread_out
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
@@ -30,20 +21,13 @@ from convexmarket.terms import Budget, EtaRange
 
 Floats = NDArray[np.float64]
 
-#: Second value of a parameter relative to the first.
-CHANGE = 1.25
-#: Relative gap of a complete search.
-GAP = 1e-6
-#: Number of steps, each a factor of ``CHANGE``, in the search for a feasible eta.
-_STEPS = 20
+#: Second value of a parameter relative to the first; relative gap of a complete search; powers of
+#: ``CHANGE`` in the search for a feasible eta.
+CHANGE, GAP, _STEPS = 1.25, 1e-6, sorted(range(-20, 20), key=abs)
 
 
 class Declared(NamedTuple):
-    """A DPP subproblem in CVXPY, with equations and inequalities.
-
-    ``place`` sets the parameters to one of the two values of the instance, and ``answer`` returns
-    the solution of the last solve: weights, or a model.
-    """
+    """A DPP problem; ``place`` sets its parameters, ``answer`` returns its weights or model."""
 
     problem: cp.Problem
     place: Callable[[Any], None]
@@ -54,12 +38,9 @@ class Declared(NamedTuple):
 class Instance:
     """A problem with several declarations, and with two ``values`` of its parameters.
 
-    ``declare`` maps a formulation of its class to a declaration, and ``objective`` an answer and a
-    value of the parameters to the objective. ``exact`` maps a value to the optimum, or None if no
-    method is known, and ``violation`` an answer to its relative violation of the constraints.
-    ``scale`` is the smallest size to which errors of the objective are relative. A problem that is
-    solved by a sequence of programs has a ``search``, from formulation, solver and options to an
-    :class:`Allocation`, instead of a declaration.
+    ``exact`` returns the optimum, or None if no method is known. ``scale`` is the smallest size to
+    which errors of the objective are relative. A sequence of programs has a ``search`` by
+    formulation, solver and options instead of ``declare``.
     """
 
     problem_class: str
@@ -72,9 +53,9 @@ class Instance:
     search: Callable[[str, Any, Mapping[str, Any]], Allocation] | None = None
 
 
-def numbers(expression: cp.Expression) -> Floats:
-    """Return the value of an expression; NaN without a value."""
-    return np.asarray(expression.value, dtype=float)
+def values_of(*expressions: cp.Expression) -> Callable[[], Floats]:
+    """Return a function that joins the current values of expressions, NaN without a value."""
+    return lambda: np.hstack([np.asarray(each.value, dtype=float) for each in expressions])
 
 
 def off_simplex(weights: Floats, limit: float | Floats = 1.0) -> float:
@@ -84,46 +65,34 @@ def off_simplex(weights: Floats, limit: float | Floats = 1.0) -> float:
     return max(abs(float(weights.sum()) - 1.0), float(outside) / size)
 
 
-def at_best_eta(market: Market) -> Instance:
-    """Return the papers' market, with mu > 0, at the eta of its optimum (A, Section IV)."""
-    eta = allocate(market).eta
-    pairs = [(eta, CHANGE * eta), (eta, eta / CHANGE)]
-    return _at_eta(market, "allocation", "exact", pairs, lambda _: True)
+def _value(market: Market, weights: Floats, eta: float) -> float:
+    return market.objective.value(weights, eta, market.sellers.virtual_costs)
 
 
-def at_natural_eta(market: Market) -> Instance:
-    """Return any market at an eta with the order of magnitude of its constraints."""
-    low, high = market.form.eta_range
-    natural = float(np.clip(market.form.natural_eta, low, high))
-    etas = [natural * CHANGE**step for step in sorted(range(-_STEPS, _STEPS), key=abs)]
-    pairs = [(eta, CHANGE * eta) for eta in (*etas, high / CHANGE)]
+def at_eta(market: Market) -> Instance:
+    """Return a market at two values of eta, with the weights as its answer.
+
+    Eta is optimal for the papers' market (A, Section IV), and feasible for any other market.
+    """
+    form, active = market.form, market.form.active
+    low, high = form.eta_range
+    is_papers = form.standard is not None and form.mu > 0
+    start = allocate(market).eta if is_papers else float(np.clip(form.natural_eta, low, high))
 
     def is_feasible(eta: float) -> bool:
+        if is_papers or not low <= eta <= high:
+            return bool(low <= eta <= high)
         try:
             problem = cp.Problem(cp.Minimize(0), declare(market, eta).constraints)
             return bool(np.isfinite(problem.solve(solver="CLARABEL")))
         except (ParameterError, InfeasibleMarketError, cp.error.SolverError):
             return False
 
-    return _at_eta(market, "variants", "projections", pairs, is_feasible)
-
-
-def _at_eta(
-    market: Market,
-    problem_class: str,
-    method: Any,
-    pairs: Sequence[tuple[float, float]],
-    is_feasible: Callable[[float], bool],
-) -> Instance:
-    """Return the subproblem at the first feasible pair of eta; the answer is the weights."""
-    form, active = market.form, market.form.active
-    low, high = form.eta_range
-    inside = (pair for pair in pairs if low <= min(pair) and max(pair) <= high)
-    etas = next((pair for pair in inside if all(map(is_feasible, pair))), None)
+    firsts = [start * CHANGE**step for step in ([0] if is_papers else _STEPS)]
+    pairs = [(first, first * change) for first in firsts for change in (CHANGE, 1 / CHANGE)]
+    etas = next((pair for pair in pairs if all(map(is_feasible, pair))), None)
     if etas is None:
-        raise NotSupportedError(
-            f"{shown(market)} has one feasible eta, but a study changes eta; widen its range"
-        )
+        raise NotSupportedError(f"{shown(market)} has one feasible eta; widen the range of eta")
 
     def declared(formulation: str) -> Declared:
         if formulation != "unscaled":
@@ -136,31 +105,26 @@ def _at_eta(
         if form.max_weight < 1:
             constraints.append(weights <= form.max_weight)
         objective = cp.Minimize(form.mu * cp.norm(weights, 2) + eta * payments)
-        answer = partial(numbers, spread_out(weights, active))
+        answer = values_of(spread_out(weights, active))
         return Declared(cp.Problem(objective, constraints), partial(setattr, eta, "value"), answer)
 
     def exact(eta: float) -> Floats | None:
         constraints = [*market.constraints, EtaRange(eta, eta)]
+        fixed = Market(market.sellers, market.objective, constraints)
         try:
-            return allocate(Market(market.sellers, market.objective, constraints), method).weights
+            return allocate(fixed, "exact" if is_papers else "projections").weights
         except NotSupportedError:
             return None
 
+    name = "allocation" if is_papers else "variants"
     violation = partial(off_simplex, limit=form.max_weight)
-    return Instance(problem_class, etas, declared, partial(_value, market), exact, violation)
-
-
-def _value(market: Market, weights: Floats, eta: float) -> float:
-    return market.objective.value(weights, eta, market.sellers.virtual_costs)
+    return Instance(name, etas, declared, partial(_value, market), exact, violation)
 
 
 def certified_search(market: Market) -> Instance:
-    """Return the papers' market with a search over eta, to a certified gap of 1e-6.
+    """Return the papers' market with a search over eta; the answer is the weights and eta."""
 
-    The answer is the weights followed by eta. It has no parameter and is solved once.
-    """
-
-    def search(formulation: str, solver: Any, options: Mapping[str, Any]) -> Allocation:
+    def search(formulation: Any, solver: Any, options: Mapping[str, Any]) -> Allocation:
         given = {"formulation": formulation, "solver": solver, "solver_options": options}
         return allocate(market, "line_search", gap=GAP, **given)
 
@@ -182,8 +146,7 @@ def certified_search(market: Market) -> Instance:
 def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
     """Return the weights under given guarantees: ``min mu*||a|| + sigma*s``, ``a <= s*epsilon``.
 
-    Here ``s = 1/eta``, and the answer is the weights followed by s. The second value of epsilon has
-    the entries of the first in reverse order.
+    Here ``s = 1/eta``, and the answer is the weights and s. The second epsilon is in reverse order.
     """
 
     def declared(formulation: str) -> Declared:
@@ -196,7 +159,7 @@ def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
         return Declared(
             cp.Problem(cp.Minimize(objective), constraints),
             lambda epsilon: setattr(granted, "value", epsilon * size / unit),
-            lambda: np.append(numbers(weights) / size, numbers(s) / unit),
+            values_of(weights / size, s / unit),
         )
 
     def exact(epsilon: Floats) -> Floats:
@@ -213,10 +176,15 @@ def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
     )
 
 
-def budget(market: Market) -> Instance:
-    """Return a market with a :class:`Budget` instead of a price: one program in a and 1/eta.
+def granted(market: Market) -> Instance:
+    """Return :func:`guarantees` of a market whose constraints give every seller an epsilon."""
+    form = market.form
+    return guarantees(np.asarray(form.epsilon_caps), form.mu, form.sigma)
 
-    The answer is the weights followed by 1/eta. The second value of the budget is larger.
+
+def budget(market: Market) -> Instance:
+    """Return a market with a :class:`Budget`: one program in a and 1/eta, which are the answer.
+
     ``joint-scaled`` measures 1/eta in a unit that is natural for the budget.
     """
     form = market.form
@@ -226,9 +194,10 @@ def budget(market: Market) -> Instance:
         others = [piece for piece in market.constraints if piece.reports != "budget"]
         changed = Market(market.sellers, market.objective, [*others, Budget(amount)])
         problem = ConvexProgram(changed, form.natural_eta if formulation == "joint-scaled" else 1.0)
-        set_amount = partial(setattr, amount, "value")
         return Declared(
-            problem, set_amount, lambda: np.append(problem.raw_weights, 1.0 / problem.eta)
+            problem,
+            partial(setattr, amount, "value"),
+            lambda: np.append(problem.raw_weights, 1.0 / problem.eta),
         )
 
     return Instance(

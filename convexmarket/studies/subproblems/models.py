@@ -1,36 +1,34 @@
-r"""Subproblems of models: logistic and ridge regression, the fit to predictions, and the z-block.
-
-Weights of order 1/m multiply every row. ``unscaled`` is the unchanged objective. The other
-formulations multiply the logistic objective by m, or move the weights of ridge regression into the
-squares. The arguments come from markets and files, which check them.
-"""
+"""Subproblems of models: logistic and ridge regression, the fit to predictions, and the z-block."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import rbf_kernel
 
-from convexmarket.allocation import declare
-from convexmarket.allocation.simplex import embed
+from convexmarket.allocation import allocate, declare
+from convexmarket.allocation.views import spread_out
 from convexmarket.checks import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.joint import ExponentialBlock, JointMarket, best_model
 from convexmarket.joint.alternating import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
+from convexmarket.market import Market
+from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.release.fit import KernelBasis
-from convexmarket.studies.subproblems.markets import (
-    Declared,
-    Floats,
-    Instance,
-    numbers,
-    off_simplex,
-)
+from convexmarket.studies.subproblems.markets import Declared, Instance, off_simplex, values_of
 
-#: Norm of the gradient at the exact model, relative to the longest row.
-_TOLERANCE = 1e-13
+Floats = NDArray[np.float64]
+
+_TOLERANCE = 1e-13  # norm of the gradient at the exact model, relative to the longest row
+#: Largest number of private rows of the model behind a fit; scale of the noise in a prediction.
+_MOST_PRIVATE, _PREDICTION_NOISE = 500, 0.2
 
 
 def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -47,14 +45,7 @@ def logistic(
     .. math:: \min_w\; \sum_j a_j \log(1 + e^{-y_j w^\top x_j}) + \tfrac{\Lambda}{2}\|w\|^2
               + b^\top w
 
-    ``primal`` multiplies it by the number of rows. ``dual`` is
-
-    .. math:: \max_{0 \le \alpha \le 1,\; w}\; \sum_j a_j (H(\alpha_j) + H(1-\alpha_j))
-              - \tfrac{\Lambda}{2}\|w\|^2
-              \quad\text{s.t.}\quad \Lambda w = \sum_j a_j \alpha_j y_j x_j - b,
-
-    times the number of rows, with :math:`H(t) = -t\log t`. The answer is the model w. The labels y
-    are -1 or 1, the weights a sum to one, and ``noise`` holds both values of b.
+    ``primal`` and its Fenchel ``dual`` multiply the objective by the number of rows.
     """
     m, n_features = X.shape
     signed = y[:, None] * X
@@ -75,7 +66,7 @@ def logistic(
         else:
             losses = (scale * weights) @ cp.logistic(-signed @ w)
             problem = cp.Problem(cp.Minimize(losses + quadratic + scale * (b @ w)))
-        return Declared(problem, partial(setattr, b, "value"), partial(numbers, w))
+        return Declared(problem, partial(setattr, b, "value"), values_of(w))
 
     return Instance(
         "weighted logistic regression",
@@ -86,21 +77,30 @@ def logistic(
     )
 
 
+def draw_logistic(
+    rows: Any, market: Market, regularization: float, rng: np.random.Generator
+) -> Instance:
+    """Draw rows of the sellers of a market with positive weight, and noise for :func:`logistic`."""
+    bought = allocate(market)
+    X, y = draw_rows(rows.X_train, rows.y_train, bought.weights.size, rng)
+    used, scale = bought.weights > 0, 2.0 * rows.data_norm / bought.eta
+    noise = np.array([scale * gamma_sphere_noise(X.shape[1], rng) for _ in range(2)])
+    return logistic(X[used], y[used], bought.weights[used], regularization, noise)
+
+
 def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> Instance:
     r"""Return weighted ridge regression, with two vectors of labels.
 
     .. math:: \min_\theta\; \sum_j a_j (y_j - x_j^\top\theta)^2 + \lambda\|\theta\|^2
 
-    ``primal`` is the sum of squares of :math:`\sqrt{m a_j}(y_j - x_j^\top\theta)`; ``unscaled``
-    keeps the weights outside the squares. ``normal`` is the quadratic form of the normal equations,
-    and ``factor`` the same by a triangular factor, computed without squaring; both have the size of
-    the model. The answer is theta. ``labels`` holds both values of y.
+    ``primal`` is the sum of squares of :math:`\sqrt{m a_j}(y_j - x_j^\top\theta)`. ``normal`` is
+    the quadratic form of the normal equations, and ``factor`` the same by a triangular factor.
     """
     m, n_features = X.shape
     root = np.sqrt(weights)[:, None]
 
     def triangle(y: Floats) -> Floats:
-        """Return R with ``||R (theta, -1)||^2`` the objective, shape (n_features + 1,) twice."""
+        """Return R with ``||R (theta, -1)||^2`` the objective."""
         penalty = np.sqrt(regularization) * np.eye(n_features, n_features + 1)
         return np.asarray(np.linalg.qr(np.vstack([root * np.column_stack([X, y]), penalty]), "r"))
 
@@ -128,7 +128,7 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
         return Declared(
             cp.Problem(cp.Minimize(objective)),
             lambda y: setattr(data, "value", data_of(y, formulation)),
-            partial(numbers, theta),
+            values_of(theta),
         )
 
     return Instance(
@@ -140,27 +140,11 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
     )
 
 
-def draw_ridge(
-    X: Floats,
-    y: Floats,
-    weights: Floats,
-    regularization: float,
-    label_noise: float,
-    rng: np.random.Generator,
-) -> Instance:
-    """Draw the rows of :func:`ridge`; the second labels have noise of a standard deviation."""
-    rows, labels = draw_rows(X, y, weights.size, rng)
-    changed = labels + label_noise * rng.standard_normal(labels.size)
-    return ridge(rows, np.array([labels, changed]), weights, regularization)
-
-
 def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
-    A private model predicts at T public points. Its predictions p are released with noise. A
-    public model f, under the norm bound of the private model, is fitted to them. The answer is f at
-    the points, followed by its norm. ``predictions`` holds both values of p. ``diagonal`` measures
-    the residuals in the eigenvectors of the kernel, and ``quadratic`` uses the kernel itself.
+    The answer is the fitted function at the points, followed by its norm. ``diagonal`` measures the
+    residuals in the eigenvectors of the kernel, and ``quadratic`` uses the kernel itself.
     """
     basis, size = KernelBasis(kernel), len(kernel)
     rank = basis.roots.size
@@ -183,7 +167,7 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
             data.value = np.append(turned, rest) if diagonal else p
 
         problem = cp.Problem(cp.Minimize(cp.sum_squares(inside - data)), [bound])
-        return Declared(problem, place, lambda: np.append(numbers(values), numbers(norm)))
+        return Declared(problem, place, values_of(values, norm))
 
     def exact(p: Floats) -> Floats:
         beta = basis.fit(p, max_norm)
@@ -201,21 +185,27 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     )
 
 
+def draw_fit(rows: Any, regularization: float, size: int, rng: np.random.Generator) -> Instance:
+    """Draw points and noise for :func:`fit`; the private model is kernel ridge regression."""
+    X, y = rows.X_train[:_MOST_PRIVATE], rows.y_train[:_MOST_PRIVATE]
+    kernel = partial(rbf_kernel, gamma=2.0 / rows.data_norm**2)
+    model = KernelRidge(alpha=regularization * len(X), kernel="precomputed")
+    dual = model.fit(kernel(X), y).dual_coef_
+    points = draw_rows(rows.X_test, np.zeros(len(rows.X_test)), size, rng)[0]
+    noisy = kernel(points, X) @ dual + rng.laplace(scale=_PREDICTION_NOISE, size=(2, size))
+    return fit(kernel(points), noisy, float(np.sqrt(dual @ kernel(X) @ dual)))
+
+
 def z_block(joint: JointMarket) -> Instance:
     """Return the best weights of a joint market at a fixed eta, for the losses of two models.
 
-    ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), linearised at
-    the optimal weights, where the convex-concave procedure ends; ``purchase`` is the same choice in
-    ``m*a``. Eta is optimal without a model; the models are the first two of the alternating
-    method. The noise in the model does not depend on the weights and is left out.
+    ``exponential`` is the convex-concave procedure in z = log(a), linearised at the optimal
+    weights; ``purchase`` is the same choice in ``m*a``. Eta is optimal without a model.
     """
     purchases = PurchaseStep(joint)
     if purchases.form is None:
-        raise NotSupportedError(
-            "the z-block of a study is linearised at the optimal weights, which are known for "
-            "Spread() or SquaredSpread() (with mu > 0), Noise and linear Payments under Cap, "
-            f"EtaRange and MaxEpsilon; this is {shown(joint.market)}"
-        )
+        needed = "the z-block is linearised at the optimal weights of the method 'projections'"
+        raise NotSupportedError(f"{needed}; it does not apply to {shown(joint.market)}")
     form, able = purchases.form
     start = purchases(np.zeros(joint.X.shape[1]))
     eta, costs = start.eta, joint.market.sellers.virtual_costs
@@ -225,29 +215,22 @@ def z_block(joint: JointMarket) -> Instance:
 
     first = best_model(joint, start.weights, eta)
     models = [first, best_model(joint, optimum(first), eta)]
-    losses = [joint.losses(model) for model in models]
+    best, losses = [optimum(model) for model in models], [joint.losses(model) for model in models]
 
     def declared(formulation: str) -> Declared:
         if formulation == "exponential":
-            best = [optimum(model) for model in models]
             block = ExponentialBlock(joint, losses[0], eta, best[0])
-            problem: cp.Problem = block
-            weights: cp.Expression = cp.exp(block.variables()[0])
-
-            def place(k: int) -> None:
-                block.place(losses[k], best[k])
-
-        else:
-            market = declare(joint.market, eta)
-            weights = market.variables()[0]
-            charged = cp.Parameter(weights.size, name="losses", nonneg=True)
-            charge = cp.Minimize(charged @ weights / able.size)
-            problem = cp.Problem(market.objective + charge, market.constraints)
-
-            def place(k: int) -> None:
-                charged.value = losses[k][able]
-
-        return Declared(problem, place, lambda: embed(numbers(weights) / able.size, able))
+            weights = spread_out(cp.exp(block.variables()[0]), able) / able.size
+            return Declared(block, lambda k: block.place(losses[k], best[k]), values_of(weights))
+        market = declare(joint.market, eta)
+        scaled = market.variables()[0]
+        charged = cp.Parameter(scaled.size, name="losses", nonneg=True)
+        charge = cp.Minimize(charged @ scaled / able.size)
+        return Declared(
+            cp.Problem(market.objective + charge, market.constraints),
+            lambda k: setattr(charged, "value", losses[k][able]),
+            values_of(spread_out(scaled, able) / able.size),
+        )
 
     return Instance(
         "z-block",
