@@ -223,12 +223,12 @@ def _cpu() -> str:
 def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
     checks.check_list("solvers", solvers, "names")
-    installed, chosen, absent = [*cp.installed_solvers(), EXACT], dict[str, Any](), []
+    installed, chosen, absent = [*cp.installed_solvers(), EXACT], dict[str, Any](), list[str]()
     known = sorted({*installed, *cp.settings.SOLVERS})
     for solver in solvers:
         name = solver if isinstance(solver, str) else getattr(solver, "name", str)()
-        spelled = next((each for each in known if each.lower() == name.lower()), None)
-        if isinstance(solver, str) and spelled is None:
+        spelled = next((each for each in known if each.lower() == name.lower()), "")
+        if isinstance(solver, str) and not spelled:
             raise ParameterError(f"solvers names {solver!r}; known are {', '.join(known)}")
         if isinstance(solver, str):
             chosen |= {spelled: spelled} if spelled in installed else {}
