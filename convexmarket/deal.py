@@ -157,10 +157,8 @@ class Deal(Shown):
             size = f"The noise adds a standard deviation of about {self.expected_error:.3g}"
             texts.append(f"{size} to a prediction, computed from public numbers.")
         if self.test_errors is not None:
-            errors = (
-                "On the public test rows the error is {model:.4g}; the best constant prediction"
-            )
-            texts.append(f"{errors} has {{constant:.4g}}.".format(**self.test_errors))
+            errors = "On the public test rows the error is {model:.4g}; the best constant"
+            texts.append(f"{errors} prediction has {{constant:.4g}}.".format(**self.test_errors))
         if self.model is not None:
             texts.append(self.model.guarantee_.statement())
             if not type(self.model).__module__.startswith("convexmarket."):
@@ -388,8 +386,9 @@ def buy(
 ) -> Deal:
     """Make an offer to every seller of a table, and train a model with the privacy bought.
 
-    A :class:`~convexmarket.errors.UselessModelWarning` before the training means that the noise
-    under this budget exceeds the error of a constant prediction.
+    A :class:`~convexmarket.errors.UselessModelWarning` before the training means that noise and
+    regularization under this budget make the model no better than a constant, and one after the
+    training that it is no better on the ``test`` rows.
 
     Parameters
     ----------

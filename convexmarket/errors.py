@@ -59,7 +59,7 @@ class PriorFromReportsWarning(UserWarning):
 class PrivacyLeakWarning(UserWarning):
     """A public quantity was computed from private rows, so no guarantee covers it."""
 class UselessModelWarning(UserWarning):
-    """The noise of a purchased model exceeds the error of a constant prediction."""
+    """A purchased model predicts no better than a constant."""
 class WeakGuaranteeWarning(UserWarning):
     """The epsilon of a guarantee exceeds 10, so the protection is negligible."""
 # fmt: on

@@ -365,7 +365,16 @@ def test_a_model_worse_than_a_constant_gives_a_warning_before_training():
     options = {"learner": poor, "features": None, "target_range": None}
     with pytest.warns(cm.errors.UselessModelWarning, match="larger budget"):
         result = bought_houses(budget=1.0, **options)
-    assert result.expected_error > poor.noise_limit()
+    assert result.expected_error > poor.noise_limit(result.offers["epsilon"])
+
+
+def test_a_model_shrunk_to_a_constant_gives_a_warning_before_training_and_on_test_rows():
+    with pytest.warns(cm.errors.UselessModelWarning) as caught:
+        result = bought_houses(budget=1e-9)
+    before, after = (str(warning.message) for warning in caught)
+    assert "the regularized model predicts no better than a constant: buy more" in before
+    assert "on the test rows the error of the model is" in after
+    assert result.expected_error < 0.01 * 500_000  # small, because the model hardly varies
 
 
 def test_options_of_the_default_learner_are_refused_with_another_learner():

@@ -57,4 +57,5 @@ def test_blocks_are_parsed_with_their_outputs(tmp_path):
     ]
     assert documents.agree("gap 2.5001 (a)", "gap 2.5 (a)")
     assert not documents.agree("gap 2.5", "gap 2.6")
+    assert not documents.agree("gap 2.500113725", "gap 2.5")
     assert not documents.agree("gap 2.5", "span 2.5")

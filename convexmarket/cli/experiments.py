@@ -82,7 +82,7 @@ def compare_command(
         )
         runs = _resumable(work, folder, fresh)
         report = runs.report("Solvers compared")
-        page = report.write(folder, ("md", "html", *formats))
+        page = report.write(folder, formats)
     ui.print_report(report, page, show)
 
 
@@ -95,7 +95,7 @@ def run_file(
     ui.check_report_folder(folder)
     runs = _resumable(partial(problem.perform, subproblems_of), folder, fresh)
     report = problem.report(runs)
-    page = report.write(folder, ("md", "html", *formats))
+    page = report.write(folder, formats)
     if not problem.keeps_journal:
         journal_of(folder).unlink(missing_ok=True)
     return report, page
@@ -160,7 +160,7 @@ def report_command(
                 ui.check_report_folder(target, force=force)
             report = read_report(folder)  # reading a report can restore its folder
             place = target or (folder if folder.is_dir() else folder.parent)
-            ui.say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
+            ui.say(f"Wrote {report.write(place, formats, force)}")
 
 
 def report_names(problems: Path) -> dict[str, Path]:

@@ -80,8 +80,7 @@ class Ball:
             f"{what} are longer than data_norm = {self.data_norm:g}; project each row onto the "
             "ball with convexmarket.datasets.scale_rows, or pass a larger public bound",
         )
-        over = norms > self.data_norm
-        if over.any():
+        if (over := norms > self.data_norm).any():
             X = X.copy()
             below = 1.0 - (X.shape[1] + 16) * DOUBLE_PRECISION
             X[over] *= (self.data_norm * below / norms[over])[:, None]
@@ -254,8 +253,7 @@ class Domain:
 
 
 def _refuse(outside: NDArray[np.bool_], what: str) -> None:
-    count = np.count_nonzero(outside)
-    if count:
+    if count := np.count_nonzero(outside):
         raise DataError(f"{count} of {outside.size} {what}")
 
 
@@ -274,10 +272,8 @@ def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
 
 
 def _warn_of_leak(name: str, remedy: str) -> None:
-    warn_user(
-        f"{name} was computed from the private rows, so no guarantee covers it: pass {remedy}.",
-        PrivacyLeakWarning,
-    )
+    why = f"{name} was computed from the private rows, so no guarantee covers it"
+    warn_user(f"{why}: pass {remedy}.", PrivacyLeakWarning)
 
 
 class Perturbation(ABC):
@@ -376,8 +372,7 @@ class Granted:
         If some epsilons are infinite, their rows have equal weights, and all other weights are 0.
         """
         positive = self.positive
-        infinite = np.isinf(positive)
-        if infinite.any():
+        if (infinite := np.isinf(positive)).any():
             return np.asarray(infinite / np.count_nonzero(infinite))
         shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # an exact scaling
         return np.asarray(shares / shares.sum())
@@ -403,9 +398,8 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     The ``features`` of the estimator convert a table to numbers. Messages do not quote entries.
     """
     if in_parts(X):
-        raise NotSupportedError(
-            f"{type(estimator).__name__} needs its rows in memory; fit X.compute()"
-        )
+        name = type(estimator).__name__
+        raise NotSupportedError(f"{name} needs its rows in memory; fit X.compute()")
     if issparse(X):
         raise DataError("X is sparse, which is not supported; pass the dense matrix, X.toarray()")
     features = getattr(estimator, "features", None)

@@ -234,36 +234,39 @@ class PrivateLearner(BaseEstimator):
         ----------
         epsilon, n_features
             See :meth:`promise`. By default, ``features`` determines the number of features.
-
-        Raises
-        ------
-        ParameterError
-            As in ``fit``, or if the number of features is missing.
         """
+        plan, domain, second = self._uniform(epsilon, n_features)
+        constant = getattr(domain.rows, "constant", 0.0)
+        second = np.append(second, [constant**2] * bool(constant))
+        return domain.half * plan.noise_effect(second) if plan.noisy else 0.0
+
+    def noise_limit(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
+        r"""Return the noise effect above which the model predicts no better than a constant.
+
+        Without regularization, the limit is the standard deviation of uniform labels, or 4 for a
+        classifier: such noise changes the label of a row of margin 1 with a probability of 40 per
+        cent. Of the model's signal, at most the share :math:`s = \sum_j h_j/(\sum_j h_j + \lambda)`
+        remains, which multiplies the limit by :math:`\sqrt{s(2-s)}`, or by s for a classifier.
+        """
+        plan, domain, second = self._uniform(epsilon, n_features)
+        share = float(second.sum() / (second.sum() + plan.regularization))
+        if isinstance(domain.labels, Interval):
+            return float(domain.labels.half * np.sqrt(share * (2.0 - share) / 3.0))
+        return 4.0 * share
+
+    def _uniform(
+        self, epsilon: ArrayLike, n_features: int | None
+    ) -> tuple[Perturbation, Domain, Floats]:
+        """Plan a fit, and compute the mean squares of features that are uniform in the domain."""
         if n_features is None:
             if self.features is None:
                 raise ParameterError("n_features is missing; pass the number of columns of X")
             n_features = self.features.n_features_out_
         n_features = check_count("n_features", n_features)
         _, plan, domain = self._planned(epsilon, n_features)
-        if not plan.noisy:
-            return 0.0
-        rows = domain.rows
-        if isinstance(rows, Ball):
-            return plan.noise_effect(np.full(n_features, rows.data_norm**2 / n_features))
-        second = np.full(n_features, 1.0 / 12.0 + (0.5 - rows.centre) ** 2)
-        second = np.append(second, [rows.constant**2] * bool(rows.constant))
-        return domain.half * plan.noise_effect(second)
-
-    def noise_limit(self) -> float:
-        """Return the :meth:`noise_effect` above which the model predicts no better than a constant.
-
-        For regression, the limit is the standard deviation of uniform labels. For a classifier, it
-        is 4. Noise of deviation 4 changes the predicted label of a row of margin 1 with probability
-        0.4.
-        """
-        labels = self._domain(1).labels
-        return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0
+        if isinstance(domain.rows, Ball):
+            return plan, domain, np.full(n_features, domain.rows.data_norm**2 / n_features)
+        return plan, domain, np.full(n_features, 1.0 / 12.0 + (0.5 - domain.rows.centre) ** 2)
 
     def _planned(self, epsilon: ArrayLike, n_features: int) -> tuple[Granted, Perturbation, Domain]:
         self._check_parameters()
@@ -301,10 +304,8 @@ class PrivateLearner(BaseEstimator):
         """Return the used rows as a matrix, or all rows in partitions, and the used labels."""
         numeric = "target_range" in self._public
         if in_parts(X):
-            if self._public[0] in self._leaking():
-                raise ParameterError(
-                    f"rows in partitions need a public {self._public[0]}; pass a bound"
-                )
+            if (name := self._public[0]) in self._leaking():
+                raise ParameterError(f"rows in partitions need a public {name}; pass a bound")
             if self.features is not None:
                 raise ParameterError("features are for tables; transform each partition first")
             labels = labels_of(X, y)[granted.used]

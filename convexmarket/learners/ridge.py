@@ -284,17 +284,15 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         if self._where() == "statistics":
             kappa = statistics_sensitivity(n_features, centred=bool(self.fit_intercept))
             return float(2.0 * np.sqrt(size) * kappa / eta)
-        kappas = np.array(
-            [ridge_sensitivity(x, size, self.max_norm, self.sensitivity) for x in LAMBDAS]
-        )
+        options = self.max_norm, self.sensitivity
+        kappas = np.array([ridge_sensitivity(x, size, *options) for x in LAMBDAS])
         noise = size / 3.0 * 2.0 * size * (kappas / eta) ** 2
         return float(LAMBDAS[np.argmin(noise + LAMBDAS / 4.0)])
 
     def _weights(self, granted: Granted, n_features: int) -> Floats:
         if not isinstance(self.weighting, str):
             weights = check_weights(self.weighting, granted.epsilon.size)
-            wrong = np.count_nonzero(weights[~granted.used])
-            if wrong:
+            if wrong := np.count_nonzero(weights[~granted.used]):
                 raise ParameterError(
                     f"weighting is positive in {wrong} rows that granted an epsilon of 0; set "
                     "these weights to 0, and scale the other weights so that they sum to 1"

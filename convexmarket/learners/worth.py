@@ -38,24 +38,31 @@ def expected_error(learner: Any, epsilon: NDArray[np.float64], n_features: int) 
     if not hasattr(learner, "noise_effect"):
         return None
     try:
-        expected, limit = float(learner.noise_effect(epsilon, n_features)), learner.noise_limit()
+        expected = float(learner.noise_effect(epsilon, n_features))
+        limit = learner.noise_limit(epsilon, n_features)
     except ParameterError:  # the domain is not public, or fit raises the same error
         return None
     if expected > limit:
-        warn_user(
-            f"the noise adds a standard deviation of {expected:.3g} to each prediction. Above "
-            f"{limit:.3g}, the model predicts no better than a constant. Buy more privacy (a "
-            "larger budget), or use fewer features",
-            UselessModelWarning,
-        )
+        why = f"the noise adds a standard deviation of {expected:.3g} to each prediction, and above"
+        _useless(f"{why} {limit:.3g} the regularized model predicts no better than a constant")
     return expected
 
 
+def _useless(why: str) -> None:
+    remedy = "buy more privacy (a larger budget), or use fewer features"
+    warn_user(f"{why}: {remedy}", UselessModelWarning)
+
+
 def model_errors(model: Any, X: Any, y: ArrayLike) -> dict[str, float]:
-    """Compute the errors of the model and of the best constant."""
+    """Compute the errors of the model and the best constant on public rows, and compare them."""
     predicted, labels = np.asarray(model.predict(X)), np.asarray(y)
     if is_classifier(model):
-        constant = 1.0 - pd.Series(labels).value_counts(normalize=True).iloc[0]
-        return {"model": float(np.mean(predicted != labels)), "constant": float(constant)}
-    error = np.sqrt(np.mean((predicted - labels) ** 2))
-    return {"model": float(error), "constant": float(np.std(labels))}
+        error = float(np.mean(predicted != labels))
+        constant = 1.0 - float(pd.Series(labels).value_counts(normalize=True).iloc[0])
+    else:
+        error = float(np.sqrt(np.mean((predicted - labels) ** 2)))
+        constant = float(np.std(labels))
+    if error >= constant > 0.0:  # a constant has no error on rows with equal labels
+        why = f"on the test rows the error of the model is {error:.4g}, and a constant has"
+        _useless(f"{why} {constant:.4g}")
+    return {"model": error, "constant": constant}

@@ -368,9 +368,9 @@ def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = P
     if isinstance(getattr(given, "dist", None), stats.rv_continuous):
         return _converted(given)
     raise error(
-        f"{name} is {shown(given)}, which is not a prior; give one such as Uniform(0.02, 0.10) or "
-        "EmpiricalPrior(samples), or a frozen continuous distribution such as "
-        "scipy.stats.gamma(2, scale=0.05)"
+        f"{name} is {shown(given)}, which is not a prior; give Uniform(0.02, 0.10), an instance of "
+        "another subclass of convexmarket.Prior (support, cdf, pdf), EmpiricalPrior(samples), or a "
+        "frozen continuous distribution such as scipy.stats.gamma(2, scale=0.05)"
     )
 
 

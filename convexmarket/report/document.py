@@ -29,7 +29,7 @@ from convexmarket.report.folders import put_back, replacing
 from convexmarket.report.results import FORMAT, RESULTS, plain
 from convexmarket.report.table_formats import Table, escape_markdown, html_of, printable
 
-Format: TypeAlias = Literal["md", "html", "csv", "tex", "svg", "pdf"]
+Format: TypeAlias = Literal["csv", "tex", "svg", "pdf"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
 _CLAIMS, _COLUMNS = "claims", ["claim", "verdict", "source", "detail"]
@@ -148,7 +148,7 @@ class Report:
 
         Parameters
         ----------
-        block : str, DataFrame, matplotlib Figure or object
+        block : str, DataFrame, matplotlib Figure or Axes, or object
             Markdown, a table, a figure, or an object with some of the methods ``statements()``,
             ``plot()`` and ``to_frame()``. All available methods are used.
         caption : str, optional
@@ -172,6 +172,7 @@ class Report:
         ParameterError
             If the block has another type, or a name, key, format or header is invalid.
         """
+        figure = block if hasattr(block, "savefig") else getattr(block, "figure", None)
         if isinstance(block, str):
             self.blocks.append(Text(block, appendix))
         elif isinstance(block, pd.DataFrame):
@@ -188,11 +189,11 @@ class Report:
             rows, private = rows or (15 if appendix else 8), {"id", "sensitivity"} <= {*frame}
             looks = formats, headers, rows, private, appendix
             self.blocks.append(Table(name, caption, frame, keys, *looks))
-        elif hasattr(block, "savefig"):
+        elif hasattr(figure, "savefig"):
             if not (alt or caption):
                 raise ParameterError("a figure needs alt=, a description for screen readers")
             name = self._free_name(name, Figure)
-            self.blocks.append(Figure(name, caption, alt or caption, block, appendix))
+            self.blocks.append(Figure(name, caption, alt or caption, figure, appendix))
         else:
             methods = ("statements", "plot", "to_frame")
             statements, plot, to_frame = (getattr(block, each, None) for each in methods)
@@ -327,17 +328,17 @@ class Report:
         return html
 
     def write(
-        self, folder: str | Path, formats: Collection[Format] = ("md", "html"), force: bool = False
+        self, folder: str | Path, formats: Collection[Format] = (), force: bool = False
     ) -> Path:
-        """Write the report to a folder atomically, and return the path of its main page.
+        """Write the report to a folder atomically, and return the path of ``index.html``.
 
         Parameters
         ----------
         folder : path
             An existing report in the folder is replaced.
-        formats : collection of {"md", "html", "csv", "tex", "svg", "pdf"}
-            Formats of the pages (md, html), tables (csv, tex) and figures (svg, pdf). PNG files and
-            ``results.json`` are always written.
+        formats : collection of {"csv", "tex", "svg", "pdf"}
+            Further formats: tables as CSV and LaTeX, figures as SVG and PDF. Pages in HTML and
+            Markdown, PNG files and ``results.json`` are always written.
         force : bool, default False
             Whether to replace a folder with other content, including all of its files.
 
@@ -366,17 +367,15 @@ class Report:
         except OSError as error:
             why = f"the report could not be written ({error.strerror or error})"
             raise DataError(f"{target}: {why}; a former report is unchanged") from error
-        return target / ("index.html" if "html" in formats else "report.md")
+        return target / "index.html"
 
     def _files(self, formats: Collection[Format]) -> dict[str, bytes]:
         """Return the content of all files, keyed by file names."""
         files: dict[str, str | bytes] = dict(self.attachments)
         for md, html, appendix in (("report", "index", False), ("appendix", "appendix", True)):
             if self._shown(appendix) or not appendix:
-                if "md" in formats:
-                    files[f"{md}.md"] = self.to_markdown(appendix=appendix)
-                if "html" in formats:
-                    files[f"{html}.html"] = self.to_html(appendix=appendix)
+                files[f"{md}.md"] = self.to_markdown(appendix=appendix)
+                files[f"{html}.html"] = self.to_html(appendix=appendix)
         blocks = []
         for block in self.blocks:
             fields = {k: v for k, v in vars(block).items() if k not in ("picture", "frame")}
@@ -440,15 +439,15 @@ def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
     return {table.name: table.frame for table in read_report(folder).tables}
 
 
-def write_index(reports: str | Path, *, force: bool = True) -> Path:
+def write_index(reports: str | Path, *, force: bool = False) -> Path:
     """Write ``README.md`` and ``index.html`` as an index of the reports in a folder.
 
     Parameters
     ----------
     reports : path
         Folder whose subfolders contain reports. The index marks reports that cannot be read.
-    force : bool, default True
-        Whether to replace an existing index.
+    force : bool, default False
+        Whether to replace an existing ``README.md`` and ``index.html``.
     """
     folder = Path(reports).resolve()
     if not folder.is_dir() or (folder / RESULTS).exists():

@@ -90,7 +90,7 @@ def compare_solvers(
         "semi-interactive fit", "z-block".
     solvers : sequence of str or CVXPY solvers
         CVXPY's names; "exact", the methods of this package without a conic solver; or objects with
-        CVXPY's solver interface. ``facts["absent"]`` lists solvers that are not installed.
+        CVXPY's solver interface. ``facts["absent"]`` lists CVXPY's solvers that are not installed.
     formulations : sequence of str
         Such as "primal", "dual", "projection"; all by default. A class that has none of these uses
         its first formulation.
@@ -163,7 +163,8 @@ def compare_solvers(
         name: solver_version(each) if isinstance(each, str) else joblib.hash(dumps(type(each)))
         for name, each in chosen.items()
     }
-    tolerances, options = _settings({"default": None} if settings is None else settings, chosen)
+    default = {"default": None} if settings is None else settings
+    tolerances, options = _settings(default, chosen, absent)
     entries = named_entries("problems", problems)
     named = {name: _problem(name, entry, sizes) for name, entry in entries.items()}
     common = [seed, time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
@@ -222,13 +223,16 @@ def _cpu() -> str:
 def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
     checks.check_list("solvers", solvers, "names")
-    known, chosen, absent = [*cp.installed_solvers(), EXACT], dict[str, Any](), []
+    installed, chosen, absent = [*cp.installed_solvers(), EXACT], dict[str, Any](), list[str]()
+    known = sorted({*installed, *cp.settings.SOLVERS})
     for solver in solvers:
         name = solver if isinstance(solver, str) else getattr(solver, "name", str)()
-        spelled = next((each for each in known if each.lower() == name.lower()), None)
+        spelled = next((each for each in known if each.lower() == name.lower()), "")
+        if isinstance(solver, str) and not spelled:
+            raise ParameterError(f"solvers names {solver!r}; known are {', '.join(known)}")
         if isinstance(solver, str):
-            chosen |= {spelled: spelled} if spelled else {}
-            absent += [] if spelled else [solver]
+            chosen |= {spelled: spelled} if spelled in installed else {}
+            absent += [] if spelled in installed else [spelled]
         elif not name:
             kinds = "give names such as 'CLARABEL', or solvers with CVXPY's interface"
             raise ParameterError(f"solvers names {checks.shown(solver)}; {kinds}")
@@ -237,13 +241,13 @@ def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
         else:
             chosen[name] = solver
     if not chosen:
-        found = f"is installed; CVXPY finds {', '.join(sorted(known))}"
+        found = f"is installed; CVXPY finds {', '.join(sorted(installed))}"
         raise NotSupportedError(f"none of the solvers {', '.join(absent)} {found}")
     return chosen, absent
 
 
 def _settings(
-    settings: Mapping[str, Any], solvers: Mapping[str, Any]
+    settings: Mapping[str, Any], solvers: Mapping[str, Any], absent: Sequence[str]
 ) -> tuple[dict[str, float], dict[tuple[str, str], Any]]:
     """Return the largest error of a solved run in each setting, and options by setting, solver."""
     checks.check_instance("settings", settings, Mapping, 'options by name, {"mine": {...}}')
@@ -257,6 +261,9 @@ def _settings(
             raise ParameterError(f"{wrong}; {REFERENCE!r} is a reserved name")
         tolerances[name] = checks.check_positive(f"settings.{name}.tolerance", value["tolerance"])
         named = {solver.upper(): each for solver, each in value.get("options", {}).items()}
+        if other := sorted({*named} - {each.upper() for each in (*solvers, *absent)}):
+            given = f"settings.{name}.options names {other[0]!r}"
+            raise ParameterError(f"{given}; the compared solvers are {', '.join(solvers)}")
         for solver, method in solvers.items():
             chosen = options[name, solver] = named.get(solver.upper(), {})
             if not chosen or solver == EXACT:

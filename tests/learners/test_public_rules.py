@@ -76,7 +76,19 @@ def test_the_noise_effect_needs_public_arguments_and_is_zero_without_noise():
         output_ridge().noise_effect(np.ones(9), 2.5)
     with pytest.raises(ParameterError, match="feature_range=None"):
         cm.PersonalizedRidge(feature_range=None).noise_effect(np.ones(9), 2)
-    assert cm.PrivateLogisticRegression().noise_limit() == 4.0
+    assert cm.PrivateLogisticRegression().noise_limit(np.full(9, np.inf), 2) > 3.99
+
+
+@pytest.mark.parametrize("kind", ["objective", "statistics", "output", "logistic"])
+def test_more_privacy_brings_the_noise_below_its_limit_once(kind):
+    logistic = kind == "logistic"
+    learner = (
+        cm.PrivateLogisticRegression() if logistic else cm.PersonalizedRidge(perturbation=kind)
+    )
+    epsilon = [np.full(2000, value) for value in (1e-9, 1e-6, 1e-4, 0.01, 1.0)]
+    useful = [learner.noise_effect(e, 4) < learner.noise_limit(e, 4) for e in epsilon]
+    assert useful == sorted(useful)
+    assert useful[::4] == [False, True]
 
 
 def test_the_default_learners_have_good_scores():

@@ -49,7 +49,7 @@ def test_pdflatex_compiles_all_tables(tmp_path: Path) -> None:
     words = pd.DataFrame({HOSTILE: ["long words " * 30], "b": [HOSTILE]})
     report.add(words, "Words", name="words")
     tables = report.tables
-    folder = report.write(tmp_path / "report", ("html", "tex")).parent
+    folder = report.write(tmp_path / "report", ["tex"]).parent
     (folder / "all.tex").write_text(
         DOCUMENT
         + "".join(f"\\input{{tables/{single.name}}}\n" for single in tables)

@@ -423,6 +423,7 @@ def test_parse_prior_accepts_a_mixture():
         (lambda: EmpiricalPrior([1, np.nan]), r"samples\[1\] must be a finite number >= 0"),
         (lambda: Prior.from_scipy(stats.poisson(3)), "not a prior; give .*EmpiricalPrior"),
         (lambda: Prior.from_scipy(stats.gamma), "not a prior; give .*a frozen continuous"),
+        (lambda: Mixture([1], [_Spiked(a=0, b=1)]), r"subclass of .*\(support, cdf, pdf\)"),
         (lambda: Prior.from_scipy(stats.norm(1, 1)), r"\[-inf, inf\].*truncate or shift"),
         (lambda: Prior.from_scipy(stats.gamma(-1)), "each parameter one valid value"),
         (lambda: histogram([1, 0, 1], [0, 1, 2, 3]), r"density is 0.0 at c = 1.*\[0, 3\]"),

@@ -30,7 +30,7 @@ def journal(tmp_path_factory):
 
 
 ALL = {
-    "solvers": ["exact", "clarabel", "OSQP", "NONESUCH", WrongPoint(), Infeasible(), Raising()],
+    "solvers": ["exact", "clarabel", "OSQP", "nag", WrongPoint(), Infeasible(), Raising()],
     "settings": {
         "default": None,
         "hasty": {"tolerance": 1e-9, "options": {"clarabel": {"max_iter": 2}}},
@@ -51,7 +51,7 @@ def outcomes(runs, **values):
 
 
 def test_correct_solvers_solve_and_others_are_missing_or_unsupported(runs):
-    assert runs.facts["absent"] == ["NONESUCH"]
+    assert runs.facts["absent"] == ["NAG"]
     assert outcomes(runs, solver="exact") == {"solved"}
     assert outcomes(runs, solver="CLARABEL") == {"solved"}
     assert outcomes(runs, solver="OSQP", formulation="primal") == {"unsupported"}
@@ -136,6 +136,8 @@ def test_every_class_has_an_instance_by_its_name():
         ([MARKET], {"formulations": [["primal"]]}, r"formulations names \['primal'\]"),
         ([MARKET], {"solvers": None}, "solvers must be a list of names, got None"),
         ([MARKET], {"solvers": [3]}, "solvers names 3; give names such as 'CLARABEL'"),
+        ([MARKET], {"solvers": ["CLARABEL", "NOPE"]}, "solvers names 'NOPE'; known are C.*, exact"),
+        ([MARKET], {"solvers": ["NAG"]}, "none of the solvers NAG is installed"),
         (["ridge"], {"sizes": 20.5}, "sizes must be a list of numbers, such as .* got 20.5"),
         ([MARKET], {"solvers": [CLARABEL()]}, "your solver is named 'CLARABEL', which is taken"),
         ([MARKET], {"settings": {"sloppy": None}}, "settings names 'sloppy'"),
@@ -152,6 +154,14 @@ def test_every_class_has_an_instance_by_its_name():
             },
             "settings.mine.options.CLARABEL: the solver refuses {'foo': 1}",
         ),
+        (
+            [MARKET],
+            {
+                "solvers": ["CLARABEL", "nag"],
+                "settings": {"mine": {"tolerance": 0.1, "options": {"NAG": {}, "CLARABL": {}}}},
+            },
+            "settings.mine.options names 'CLARABL'; the compared solvers are CLARABEL",
+        ),
     ],
 )
 def test_errors_name_an_invalid_argument_and_a_remedy(problems, options, words):
@@ -162,7 +172,7 @@ def test_errors_name_an_invalid_argument_and_a_remedy(problems, options, words):
 def test_a_report_starts_with_the_matrices(runs, tmp_path):
     report = runs.report("Which solver?")
     assert [figure.name for figure in report.figures] == ["allocation-default", "allocation-hasty"]
-    page = report.write(tmp_path / "report", formats=("md",)).read_text()
+    page = report.write(tmp_path / "report").with_name("report.md").read_text()
     assert "OSQP cannot take allocation" in page
 
 

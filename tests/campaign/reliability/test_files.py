@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
 def write_report(table, name, folder, *formats):
     report = cm.Report("A report")
     report.add(table, name=name)
-    report.write(folder, ("md", "html", *formats))
+    report.write(folder, formats)
 
 
 def test_private_files_are_created_unreadable_to_others_and_keep_their_mode(here, attack):
