@@ -179,10 +179,8 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     single = sellers[sellers.value.isna()]
     if len(single):
         size = single.groupby("market").weight.transform("size")
-        bought, panels = (
-            single[single.weight * size > ZERO_WEIGHT],
-            "group" if len(groups) else None,
-        )
+        bought = single[single.weight * size > ZERO_WEIGHT]
+        panels = "group" if len(groups) else None
         _draw_sold(report, bought, hue="market", panels=panels, joined=panels is None)
     if len(groups := groups[groups.value.isna()]):
         share = "share of the weight"

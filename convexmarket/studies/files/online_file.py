@@ -95,6 +95,8 @@ class PlanTable(tables.Table):
     """Whether new plans use the sales so far."""
     learn: bool = False
     """Whether new plans learn the prior from earlier reports."""
+    trust_guess: bool = False
+    """Whether to buy from the sellers before the first new plan, if the prior is learnt."""
 
 
 class LearnerTable(tables.Table):
@@ -126,7 +128,7 @@ class OnlineFile(tables.ProblemFile):
     buyer: BuyerTable
     """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
-    data: Annotated[people.Wdbc | people.Synthetic | OwnSellers, Field(discriminator="source")]
+    data: Annotated[people.ForClassifiers | OwnSellers, Field(discriminator="source")]
     """Source of the rows. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()
@@ -162,10 +164,8 @@ class OnlineFile(tables.ProblemFile):
         """Simulate the market; ``draws`` has a row for each draw, other tables are of the first."""
         rows, arrivals = self.market_rows(), self.simulation.arrivals
         if arrivals is not None and arrivals > len(rows.ids):
-            raise errors.ProblemFileError(
-                f"simulation.arrivals is {arrivals}, and the data have rows of {len(rows.ids)} "
-                "sellers; give at most as many"
-            )
+            text = f"simulation.arrivals is {arrivals}, and the data have rows of {len(rows.ids)}"
+            raise errors.ProblemFileError(f"{text} sellers; give at most as many")
         arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
         asked = self.model_dump_json(exclude={"run": {"jobs"}, "simulation": {"draws"}})
         given = joblib.hash([asked, version("convexmarket"), *arrays])
@@ -276,9 +276,6 @@ def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
         "curves": pd.concat(curves, ignore_index=True),
         "audits": pd.DataFrame(audits).rename(columns=_AUDIT),
     }
-
-
-# ------------------------------------------------------------------------------- a real market
 
 
 def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:

@@ -6,6 +6,7 @@ Messages never show the text of a cell of a table unless the user asks for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
@@ -16,12 +17,12 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from convexmarket.checks import is_number
 from convexmarket.data import datasets, lists
-from convexmarket.data.columns import feature_columns
-from convexmarket.data.csv_rows import numbers_in
+from convexmarket.data.columns import refuse_reports
+from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import Missing, PublicFeatures
-from convexmarket.data.tables import read_rows
-from convexmarket.errors import DataError
+from convexmarket.data.tables import read_parquet
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.studies.files import file_tables as tables
 
 Floats = NDArray[np.float64]
@@ -103,13 +104,13 @@ class InlineData(tables.Table):
     """Rows in the problem file; the sellers' rows are also the validation and test sets."""
 
     is_classification: ClassVar[bool] = True
-    data_norm: ClassVar[float] = 1.0
 
     source: Literal["inline"]
     features: tables.Many[tables.Many[float]]
     """One row per seller."""
     labels: tables.Many[Literal[-1, 1]]
     """One label per seller."""
+    data_norm: Norm = 1.0
 
     @model_validator(mode="after")
     def _rows_have_one_shape(self) -> Self:
@@ -140,8 +141,11 @@ def _public_column(value: Any) -> Any:
     if isinstance(value, list):
         words = [str(word).strip() if isinstance(word, str | bool) else word for word in value]
         value = tuple(value) if any(map(is_number, value)) else words
-    PublicFeatures({"this column": value}).fit()
-    return value
+    with suppress(ParameterError):
+        PublicFeatures({"": value}).fit()
+        return value
+    text = "give the range of a number, [low, high] with low < high of moderate size, or categories"
+    raise ValueError(f'{value!r:.60} is not valid; {text} such as ["no", "yes"], each once')
 
 
 _LIST = WithJsonSchema({"type": "array", "minItems": 1, "maxItems": tables.MOST_ENTRIES})
@@ -151,8 +155,6 @@ Classes: TypeAlias = Annotated[Any, PlainValidator(_classes), _LIST]
 
 class OwnData(tables.Table):
     """Sellers in a CSV or Parquet file, each with a row."""
-
-    data_norm: ClassVar[float] = 1.0
 
     source: Literal["csv", "parquet"]
     file: tables.FileName
@@ -170,14 +172,20 @@ class OwnData(tables.Table):
     for all undeclared values. Other columns are not used."""
     missing: Missing = "error"
     """Meaning of an empty cell: "error", "middle" of the range, or "indicator", a feature."""
+    intercept: bool = True
+    """Whether a constant is added to the features."""
+    data_norm: Norm = 1.0
     public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field({})
     """Public rows, which are not sold: "validation" rows to choose the parameters of a classifier,
     "test" rows to measure its error. The value is a share of the file, drawn by the run's seed, or
     a file."""
 
     @model_validator(mode="after")
-    def _only_features(self) -> Self:
-        feature_columns([], self.label, list(self.features), report=self.report)
+    def _one_role_each(self) -> Self:
+        refuse_reports(list(self.features), report=self.report)
+        named = [self.id, self.report, self.label, *self.features]
+        if twice := [each for each in named[:3] if each is not None and named.count(each) > 1]:
+            raise ValueError(f"column {twice[0]!r} is named twice (id, report, label, features)")
         return self
 
     @property
@@ -189,7 +197,8 @@ class OwnData(tables.Table):
     def public_features(self) -> PublicFeatures:
         """Transformer from the table to rows; it depends only on declared facts."""
         norm = self.data_norm if self.is_classification else None
-        return PublicFeatures(self.features, missing=self.missing, data_norm=norm)
+        options: Any = {"missing": self.missing, "intercept": self.intercept, "data_norm": norm}
+        return PublicFeatures(self.features, **options)
 
     def load(self, problem: Any) -> Loaded:
         """Read all rows, in a ball or, for a regression, in the unit box."""
@@ -213,7 +222,8 @@ class OwnData(tables.Table):
 
 
 #: Sources of rows: data sets of :mod:`convexmarket.data.datasets`, the problem file, or a table.
-Data: TypeAlias = Wdbc | Synthetic | Medical | InlineData | OwnData
+ForClassifiers: TypeAlias = Wdbc | Synthetic | InlineData
+Data: TypeAlias = ForClassifiers | Medical | OwnData
 
 
 def read_people(
@@ -243,10 +253,8 @@ def drawn(rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path
     chosen = zip([*shares, SOLD], np.split(order, ends), strict=True)
     parts = {part: rows.iloc[np.sort(places)] for part, places in chosen}
     if few := [part for part, taken in parts.items() if taken.empty]:
-        raise DataError(
-            f"{path}: {len(rows)} rows are too few: no rows are left for {few[0]!r}; give other "
-            "shares (data.public), or more rows"
-        )
+        text = f"{path}: {len(rows)} rows are too few: no rows are left for {few[0]!r}"
+        raise DataError(f"{text}; give other shares (data.public), or more rows")
     return parts
 
 
@@ -259,17 +267,20 @@ def read_cells(
     """
     data, path = problem.data, problem.place(name)
     wanted = list(dict.fromkeys([*more, data.label, *data.features]))
-    rows, lines, place = read_rows(path, na_values, wanted)
-    rows = rows if rows.index.name is None else rows.reset_index()
-    if absent := [column for column in wanted if column not in rows]:
-        listed = lists.columns_listed(rows.columns)
-        raise DataError(
-            f"{path}: no column is called {absent[0]!r}; {listed}. Name one of them in [data]"
-        )
-    if rows.empty:
+
+    def choose(columns: list[str]) -> list[str]:
+        if absent := [column for column in wanted if column not in columns]:
+            text = f"{path}: no column is called {absent[0]!r}; {lists.columns_listed(columns)}"
+            raise DataError(f"{text}. Name one of them in [data]")
+        return wanted
+
+    if data.source == "parquet":
+        cells, unit = read_parquet(path, choose).convert_dtypes().astype("str").fillna(""), "row"
+    else:
+        cells, unit = read_texts(path, choose, na_values), "line"
+    if cells.empty:
         raise DataError(f"{path}: the file has no rows; give one row per seller")
-    cells = rows[wanted].convert_dtypes().astype("str").fillna("").set_axis(lines)
-    return cells.apply(lambda column: column.str.strip()), place
+    return cells.apply(lambda column: column.str.strip()), f"{path}: {unit}"
 
 
 def _read(
