@@ -210,9 +210,7 @@ class LearningFile(tables.ProblemFile):
         """
         data, cap = self.data, self.objective.cap
         if not isinstance(data, OwnData) or data.report is None:
-            raise errors.NotSupportedError(
-                "buying needs a table with a column of reports: data.report"
-            )
+            raise errors.NotSupportedError("buying needs a table with a column data.report")
         if group in (data.id, data.report, data.label, *data.features) and group is not None:
             raise errors.ParameterError(f"--group-column {group!r} is private; give another column")
         if at_least and group is None:
