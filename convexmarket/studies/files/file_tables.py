@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import joblib
 import numpy as np
@@ -62,24 +62,20 @@ Several = Annotated[
 Many = Annotated[tuple[T, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]
 
 #: JSON Schema of a constructor argument.
-ARGUMENT: Any = {
-    "type": ["number", "boolean", "string", "array"],
-    "maxLength": LONGEST_TEXT,
-    "maxItems": 2,
+ARGUMENT: Any = {"type": ["number", "boolean", "string", "array"], "maxItems": 2}
+ARGUMENT["maxLength"] = LONGEST_TEXT
+_PRIOR = {
+    "type": "object",
+    "description": "Distribution of the sensitivities, given by its family and parameters.",
+    "properties": {"family": {"type": "string", "maxLength": 60}},
+    "required": ["family"],
+    "examples": [{"family": "uniform", "low": 0.02, "high": 0.1}],
 }
 PriorTable = Annotated[
     Prior,
     PlainValidator(prior_from_dict),
     PlainSerializer(Prior.to_dict, when_used="json"),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "description": "Distribution of the sensitivities, given by its family and parameters.",
-            "properties": {"family": {"type": "string", "maxLength": 60}},
-            "required": ["family"],
-            "examples": [{"family": "uniform", "low": 0.02, "high": 0.1}],
-        }
-    ),
+    WithJsonSchema(_PRIOR),
 ]
 
 
@@ -139,7 +135,7 @@ class RunTable(Table):
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of all random draws."""
-    jobs: Annotated[int, Field(ge=-1, le=1_024)] = 2
+    jobs: Literal[-1] | Annotated[int, Field(ge=1, le=1_024)] = 2
     """Number of parallel jobs, at most one per core; -1 uses all cores. Results do not depend on
     this number."""
 
@@ -256,7 +252,7 @@ def _path(table: Any, location: tuple[int | str, ...], missing: bool) -> str:
     """
     text, here = "", table
     for place, step in enumerate(location):
-        is_entry = isinstance(step, int) and isinstance(here, list | tuple)
+        is_entry = isinstance(step, int) and isinstance(here, list) and step < len(here)
         if is_entry or (isinstance(here, Mapping) and step in here):
             here = here[step]
         elif not missing or place < len(location) - 1:

@@ -161,13 +161,15 @@ class LearningFile(tables.ProblemFile):
             return rows, {REPORTED: Sellers(reported, self.prior, ids)}
         rng = np.random.default_rng(self.run.stream(_SENSITIVITIES))
         reports = {"independent": table.sensitivities or self.prior.sample(len(rows.X_train), rng)}
+        if (given := len(reports["independent"])) != len(rows.X_train):
+            text = f"sellers.sensitivities has {given} entries for {len(rows.X_train)} rows"
+            raise errors.ProblemFileError(f"{text}; give one for each, or omit them to draw them")
         if "correlated" in table.scenarios:
             names, feature = list(rows.feature_names), table.correlated_with
             if not (feature in names or feature in range(len(names))):
-                raise errors.ProblemFileError(
-                    f"sellers.correlated_with must be a position below {len(names)} or one of "
-                    f"{', '.join(names)}, got {feature!r}"
-                )
+                known = f"a position below {len(names)} or one of {', '.join(names)}"
+                text = f"sellers.correlated_with must be {known}, got {feature!r}"
+                raise errors.ProblemFileError(text)
             place = names.index(feature) if isinstance(feature, str) else feature
             reports["correlated"] = correlate(reports["independent"], rows.X_train, place)
         return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
@@ -210,6 +212,8 @@ class LearningFile(tables.ProblemFile):
                 "buying needs a table with a column of reports; set data.source to csv or parquet, "
                 "and data.report to this column (convexmarket init drafts such a problem file)"
             )
+        if group in (data.id, data.report, data.label, *data.features) and group is not None:
+            raise errors.ParameterError(f"--group-column {group!r} is private; give another column")
         if at_least and group is None:
             raise errors.ParameterError("at_least needs the column of groups: --group-column")
         if options.get("gamma") is None and options.get("budget") is None:
@@ -321,7 +325,9 @@ class ClassifierFile(LearningFile):
     purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
 
     @model_validator(mode="after")
-    def _a_search_keeps_what_was_sold(self) -> Self:
+    def _options_fit(self) -> Self:
+        if self.naive is not None and self.naive.eta_range[0] >= self.naive.eta_range[1]:
+            raise ValueError("naive.eta_range is empty; give [low, high] with low < high")
         if self.learner.tuning == "charged" and self.learner.options.get("calibration") == "noise":
             raise ValueError("learner.tuning = 'charged' requires learner.calibration = 'total'")
         return self
@@ -423,7 +429,8 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})
     fixed = runs[runs.model == NAIVE].drop(columns="price").merge(every, how="cross")
     tried = pd.concat([runs[runs.model == MECHANISM], fixed], ignore_index=True)
-    tried["overall"] = tried.get("validation_error", np.nan) + tried.price * tried.payments
+    error, paid = (tried.get(name, np.nan) for name in ("validation_error", "payments"))
+    tried["overall"] = error + tried.price * paid
     order = tried.sort_values(["overall", "regularization"], ascending=[True, False], kind="stable")
     best = tried[points].drop_duplicates().merge(order.drop_duplicates(points))
     for row in best[best.overall.isna()].itertuples():

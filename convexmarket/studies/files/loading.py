@@ -20,15 +20,11 @@ from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 
 #: Models of problem files by kind, except the models of markets with a learner.
-KINDS: dict[str, type[ProblemFile]] = {
-    "market": VariantsFile,
-    "online": OnlineFile,
-    "solvers": SolversFile,
-}
+KINDS: Any = {"market": VariantsFile, "online": OnlineFile, "solvers": SolversFile}
 #: Placeholder for an undeclared value in the drafts of ``convexmarket init``.
 UNDECLARED = "?"
-#: Maximum size of a problem file in bytes.
-_LARGEST_FILE = 1_000_000
+#: Largest size of a problem file in bytes; most dots in a line (parsing time is quadratic in it).
+_LARGEST_FILE, _MOST_DOTS = 1_000_000, 10_000
 
 
 def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
@@ -66,6 +62,8 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
     """
     overrides = tuple(overrides)
     try:
+        if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+            raise ValueError(f"a line has more than {_MOST_DOTS} dots")
         table = tomllib.loads(text)
         for override in overrides:
             _override(table, override)
@@ -78,7 +76,7 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
             what = f"is {table['kind']!r:.60}" if "kind" in table else "is missing"
             wrong = [f"kind {what}; {suggestion(kind, KINDS)}"]
         elif not (wrong := list(_undeclared(table))):
-            problem = model.model_validate(table)
+            problem: ProblemFile = model.model_validate(table)
             problem._source = Source(path, text, overrides, table)
             return problem
     except ProblemFileError:

@@ -44,12 +44,8 @@ from convexmarket.terms import Constraint, Term
 #: Quantile levels of the sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
 #: Key columns of tables. The key columns of all other tables are market and value.
-_MORE = {
-    "sellers": ("market", "value", "id"),
-    "groups": ("market", "value", "group"),
-    "draws": ("market", "draw"),
-    "virtual_costs": ("market", "group", "sensitivity"),
-}
+_MORE: Any = {"sellers": ("market", "value", "id"), "groups": ("market", "value", "group")}
+_MORE |= {"draws": ("market", "draw"), "virtual_costs": ("market", "group", "sensitivity")}
 #: JSON Schema of an argument of a term or constraint.
 _VALUE = tables.ARGUMENT | {"type": [*tables.ARGUMENT["type"], "object"]}
 _VALUE["maxItems"] = tables.MOST_ENTRIES
@@ -75,12 +71,10 @@ def _keys(kind: type[Any]) -> list[str]:
 def _privacy_cost(value: Any) -> terms.PrivacyCost:
     if value in ("linear", "exponential"):
         return terms.LinearCost() if value == "linear" else terms.ExponentialCost()
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and set(value) in ({"power"}, {"slopes", "thresholds"}):
         return terms.PowerCost(**value) if "power" in value else terms.TieredCost(**value)
-    raise ValueError(
-        f'{value!r} is not a privacy cost; give "linear", "exponential", {{power = 2}} or '
-        "{slopes = [1, 3], thresholds = [0.5]}"
-    )
+    known = '"linear", "exponential", {power = 2} or {slopes = [1, 3], thresholds = [0.5]}'
+    raise ValueError(f"{value!r} is not a privacy cost; give {known}")
 
 
 @dataclass(frozen=True)
@@ -97,6 +91,7 @@ class Piece:
         tables.refuse_unknown(self.arguments, _keys(self.kind))
         try:
             if not self.needs_groups:
+                inspect.signature(self.kind).bind(**self.arguments)
                 self.build(None)
         except (ConvexMarketError, TypeError, OverflowError) as error:
             raise ValueError(str(error)) from None
@@ -179,9 +174,10 @@ class _SomeSellers(tables.Table):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        sources = ("count", "sensitivities", "groups", "file")
-        if sum(bool(getattr(self, name, None)) for name in sources) != 1:
-            raise ValueError("declare the sellers by one of count, sensitivities, groups and file")
+        known = type(self).model_fields
+        sources = [name for name in ("count", "sensitivities", "groups", "file") if name in known]
+        if sum(bool(getattr(self, name)) for name in sources) != 1:
+            raise ValueError(f"declare the sellers by one of {', '.join(sources)}")
         return self
 
     def reports(self, prior: Prior, rng: np.random.Generator) -> Any:
@@ -330,9 +326,13 @@ class VariantTable(tables.Table):
             try:
                 if self.sweep is not None:
                     tables.put(table, self.sweep.key, value)
-                markets.append(MarketTable.model_validate(table))
-                if markets[-1].sellers.file is None:
-                    markets[-1].build(seed)
+                market = MarketTable.model_validate(table)
+                markets.append(market)
+                if market.sellers.file is None:
+                    market.build(seed)
+                elif market.priors and market.sellers.group is None:
+                    for part in (*market.objective.values(), *market.constraints.values()):
+                        part.build(None)  # a part that needs groups raises an error
             except ValidationError as error:
                 lines = (f"{path}.{line}" for line in tables.mistakes(table, error))
                 raise ValueError("\n".join(lines)) from None

@@ -95,6 +95,8 @@ class PlanTable(tables.Table):
     """Whether new plans take previous sales into account."""
     learn: bool = False
     """Whether new plans estimate the prior from earlier reports."""
+    trust_guess: bool = False
+    """Whether to buy from the sellers before the first new plan if the prior is estimated."""
 
 
 class LearnerTable(tables.Table):
@@ -126,7 +128,7 @@ class OnlineFile(tables.ProblemFile):
     buyer: BuyerTable
     """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
-    data: Annotated[people.Wdbc | people.Synthetic | OwnSellers, Field(discriminator="source")]
+    data: Annotated[people.ForClassifiers | OwnSellers, Field(discriminator="source")]
     """Source of the rows. Without ids, the sellers are named row-0, row-1, ..."""
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()

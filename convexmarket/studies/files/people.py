@@ -6,6 +6,7 @@ Error messages contain the text of table cells only if the user requests it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
@@ -16,12 +17,12 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from convexmarket.checks import is_number
 from convexmarket.data import datasets, lists
-from convexmarket.data.columns import feature_columns
-from convexmarket.data.csv_rows import numbers_in
+from convexmarket.data.columns import refuse_reports
+from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import Missing, PublicFeatures
-from convexmarket.data.tables import read_rows
-from convexmarket.errors import DataError
+from convexmarket.data.tables import read_parquet
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.studies.files import file_tables as tables
 
 Floats = NDArray[np.float64]
@@ -102,13 +103,13 @@ class InlineData(tables.Table):
     """Rows in the problem file, which are also the validation and test sets."""
 
     is_classification: ClassVar[bool] = True
-    data_norm: ClassVar[float] = 1.0
 
     source: Literal["inline"]
     features: tables.Many[tables.Many[float]]
     """Features, with one row for each seller."""
     labels: tables.Many[Literal[-1, 1]]
     """Labels, one for each seller."""
+    data_norm: Norm = 1.0
 
     @model_validator(mode="after")
     def _rows_have_one_shape(self) -> Self:
@@ -139,8 +140,11 @@ def _public_column(value: Any) -> Any:
     if isinstance(value, list):
         words = [str(word).strip() if isinstance(word, str | bool) else word for word in value]
         value = tuple(value) if any(map(is_number, value)) else words
-    PublicFeatures({"this column": value}).fit()
-    return value
+    with suppress(ParameterError):
+        PublicFeatures({"": value}).fit()
+        return value
+    text = "give the range of a number, [low, high] with low < high of moderate size, or categories"
+    raise ValueError(f'{value!r:.60} is not valid; {text} such as ["no", "yes"], each once')
 
 
 _LIST = WithJsonSchema({"type": "array", "minItems": 1, "maxItems": tables.MOST_ENTRIES})
@@ -150,8 +154,6 @@ Classes: TypeAlias = Annotated[Any, PlainValidator(_classes), _LIST]
 
 class OwnData(tables.Table):
     """Sellers in a CSV or Parquet file, with one row for each seller."""
-
-    data_norm: ClassVar[float] = 1.0
 
     source: Literal["csv", "parquet"]
     file: tables.FileName
@@ -169,14 +171,20 @@ class OwnData(tables.Table):
     The category "other" represents all undeclared values. Undeclared columns are not used."""
     missing: Missing = "error"
     """Treatment of empty cells: "error", "middle" of the range, or "indicator" (a new feature)."""
+    intercept: bool = True
+    """Whether a constant is added to the features."""
+    data_norm: Norm = 1.0
     public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field({})
     """Public rows, which are not sold. The parameters of a classifier are chosen on "validation"
     rows, and errors are measured on "test" rows. Each value is a file, or a share of the rows that
     is drawn with the seed of the run."""
 
     @model_validator(mode="after")
-    def _only_features(self) -> Self:
-        feature_columns([], self.label, list(self.features), report=self.report)
+    def _one_role_each(self) -> Self:
+        refuse_reports(list(self.features), report=self.report)
+        named = [self.id, self.report, self.label, *self.features]
+        if twice := [each for each in named[:3] if each is not None and named.count(each) > 1]:
+            raise ValueError(f"column {twice[0]!r} is named twice (id, report, label, features)")
         return self
 
     @property
@@ -188,7 +196,8 @@ class OwnData(tables.Table):
     def public_features(self) -> PublicFeatures:
         """Transformer from tables to feature arrays, which depends only on declared facts."""
         norm = self.data_norm if self.is_classification else None
-        return PublicFeatures(self.features, missing=self.missing, data_norm=norm)
+        options: Any = {"missing": self.missing, "intercept": self.intercept, "data_norm": norm}
+        return PublicFeatures(self.features, **options)
 
     def load(self, problem: Any) -> Loaded:
         """Read all rows, and scale them to a ball or, for a regression, to the unit box."""
@@ -212,7 +221,8 @@ class OwnData(tables.Table):
 
 
 #: Sources of rows: data sets of :mod:`convexmarket.data.datasets`, the problem file, or a table.
-Data: TypeAlias = Wdbc | Synthetic | Medical | InlineData | OwnData
+ForClassifiers: TypeAlias = Wdbc | Synthetic | InlineData
+Data: TypeAlias = ForClassifiers | Medical | OwnData
 
 
 def read_people(
@@ -242,10 +252,8 @@ def drawn(rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path
     chosen = zip([*shares, SOLD], np.split(order, ends), strict=True)
     parts = {part: rows.iloc[np.sort(places)] for part, places in chosen}
     if few := [part for part, taken in parts.items() if taken.empty]:
-        raise DataError(
-            f"{path}: {len(rows)} rows are too few: no rows are left for {few[0]!r}; give other "
-            "shares (data.public), or more rows"
-        )
+        text = f"{path}: {len(rows)} rows are too few: no rows are left for {few[0]!r}"
+        raise DataError(f"{text}; give other shares (data.public), or more rows")
     return parts
 
 
@@ -258,17 +266,20 @@ def read_cells(
     """
     data, path = problem.data, problem.place(name)
     wanted = list(dict.fromkeys([*more, data.label, *data.features]))
-    rows, lines, place = read_rows(path, na_values, wanted)
-    rows = rows if rows.index.name is None else rows.reset_index()
-    if absent := [column for column in wanted if column not in rows]:
-        listed = lists.columns_listed(rows.columns)
-        raise DataError(
-            f"{path}: no column is called {absent[0]!r}; {listed}. Name one of them in [data]"
-        )
-    if rows.empty:
+
+    def choose(columns: list[str]) -> list[str]:
+        if absent := [column for column in wanted if column not in columns]:
+            text = f"{path}: no column is called {absent[0]!r}; {lists.columns_listed(columns)}"
+            raise DataError(f"{text}. Name one of them in [data]")
+        return wanted
+
+    if data.source == "parquet":
+        cells, unit = read_parquet(path, choose).convert_dtypes().astype("str").fillna(""), "row"
+    else:
+        cells, unit = read_texts(path, choose, na_values), "line"
+    if cells.empty:
         raise DataError(f"{path}: the file has no rows; give one row per seller")
-    cells = rows[wanted].convert_dtypes().astype("str").fillna("").set_axis(lines)
-    return cells.apply(lambda column: column.str.strip()), place
+    return cells.apply(lambda column: column.str.strip()), f"{path}: {unit}"
 
 
 def _read(

@@ -102,6 +102,13 @@ def test_groups_have_their_share(place):
         problem.buy(group="region", at_least={"west": 0.1})
 
 
+@pytest.mark.parametrize("column", ["patient", "ask", "ill", "age"])
+def test_groups_are_not_private_cells(place, column):
+    problem = load_file(written(place, TRADEOFF, TABLE))
+    with pytest.raises(ParameterError, match=f"'{column}' is private"):
+        problem.buy(group=column, at_least={"west": 0.1})  # an error on "west" lists all groups
+
+
 @pytest.mark.parametrize(
     ("setting", "key"),
     [

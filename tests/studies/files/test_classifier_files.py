@@ -133,7 +133,7 @@ def test_the_baseline_is_the_learner_without_noise(result):
 
 
 def test_settings_that_contradict_the_data_are_refused():
-    with pytest.raises(ParameterError, match=r"epsilon has shape \(2,\) for 40 rows"):
+    with pytest.raises(ProblemFileError, match="sensitivities has 2 entries for 40 rows"):
         run("sellers={sensitivities=[0.03, 0.05]}")
     with pytest.raises(ProblemFileError, match=r"correlated_with must .*, got 'x9'"):
         run('sellers.correlated_with="x9"')
@@ -142,6 +142,13 @@ def test_settings_that_contradict_the_data_are_refused():
 
 
 FEW = ("objective.gamma=[0.001]", "objective.mu=[1.0]", "learner.draws=1", "naive.grid=1")
+
+
+def test_a_market_without_any_result_raises_the_error_of_a_candidate():
+    with pytest.raises(
+        ParameterError, match=r"no candidate of the mechanism model at gamma = 1e\+308"
+    ):
+        run("objective.gamma=[1e308]", 'sellers={scenarios=["independent"]}', "objective.mu=[1]")
 
 
 def test_a_file_can_name_another_learner():

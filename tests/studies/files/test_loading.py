@@ -44,6 +44,8 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
             "learner: accounting must be one of 'sharp', 'general', 'paper', got 'shrp'",
         ),
         ('kind="markt"', "kind is 'markt'; did you mean 'market'?"),
+        ("naive={eta_range=[1.0]}", "naive.eta_range[1] is missing"),
+        ("naive={eta_range=[2.0, 1.0]}", "naive.eta_range is empty; give [low, high]"),
     ],
 )
 def test_errors_name_the_mistake(override, expected):
@@ -140,12 +142,14 @@ def refusal_of_a_table(*overrides):
 
 @for_each(
     [
-        ("data.features.age=[18]", "data.features.age: columns['this column'] is (18,); a range"),
+        ("data.features.age=[18]", "data.features.age: (18,) is not valid; give the range"),
         (
             "data.features.age=[18, inf]",
-            "data.features.age: columns['this column'] is (18, inf); a range",
+            "data.features.age: (18, inf) is not valid; give the range",
         ),
-        ('data.features.smoker=["no", "no "]', "is ['no', 'no']; list each category once"),
+        ('data.features.smoker=["no", "no "]', "['no', 'no'] is not valid; give the range"),
+        ('data.label="ask"', "column 'ask' is named twice (id, report, label, features)"),
+        ('data.id="age"', "column 'age' is named twice (id, report, label, features)"),
         ("data.features.ask=[0, 1]", "data: the feature 'ask' is the sellers' report"),
         ('data.classes=["no", 1]', "data.classes: ['no', 1] is not [negative, positive]"),
         ('data.missing="guess"', "data.missing is 'guess'; known are 'error', 'middle'"),
@@ -155,6 +159,15 @@ def refusal_of_a_table(*overrides):
 )
 def test_an_invalid_declaration_of_a_table_is_refused(override, words):
     assert words in refusal_of_a_table(override), refusal_of_a_table(override)
+
+
+def test_a_file_with_many_dots_is_refused_before_it_is_parsed():
+    with pytest.raises(ProblemFileError, match="more than 10000 dots"):
+        parse_file("a" + ".a" * 100_000 + " = 1")
+
+
+def test_no_jobs_are_refused():
+    assert "run.jobs must be greater than or equal to 1, got 0" in refusal("run.jobs=0")
 
 
 def test_one_error_names_all_open_declarations():

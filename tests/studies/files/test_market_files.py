@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import DataError, ParameterError, ProblemFileError
+from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.report import format_number
 from convexmarket.studies.files import load_file, parse_file
 from tests.studies.files.builders import for_each
@@ -169,6 +169,14 @@ def test_errors_in_the_base_are_reported_once(override, expected):
         ("objectiv={}", ": 'objectiv' is not a known key; did you mean 'objective'?"),
         ("constraints={cap=[1, 2]}", ": cap has 2 entries for 3 sellers"),
         ("constraints={group_share={equal=true}}", ": group_share needs groups"),
+        (
+            'sellers={file="s.csv"}, constraints={group_share={equal=true}}',
+            ": group_share needs groups",
+        ),
+        (
+            "objective={payments={privacy_cost={slopes=[1, 3]}}}",
+            ".objective.payments: {'slopes': [1, 3]} is not a privacy cost; give",
+        ),
         (
             f"sellers={GROUPS}, constraints={{group_share={{at_least={{C=0.1}}}}}}",
             ": at_least must be shares in [0, 1] of the groups 'A', 'B', got 'C'",
@@ -364,7 +372,7 @@ def test_sellers_of_a_csv_file_equal_those_in_the_problem(tmp_path):
         (ROWS, ("Region", "Regoin"), DataError, "sellers.group in a file"),
         (ROWS, ("Region", "Patient Nr"), ProblemFileError, "must be different"),
         (ROWS, ('file = "asks.csv"', "count = 3"), ProblemFileError, "columns of a file"),
-        (ROWS, (', group = "Region"', ""), ParameterError, "sellers.group"),
+        (ROWS, (', group = "Region"', ""), ProblemFileError, "sellers.group"),
         (ROWS, ("asks", "none"), DataError, "No such file"),
     ],
 )

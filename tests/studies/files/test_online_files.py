@@ -67,6 +67,11 @@ def test_a_prior_and_buyer_without_a_valid_policy_are_refused():
 CSV = "data={source='csv', file='rows.csv', classes=[0, 1], features={age=[18, 100]}"
 
 
+def test_a_file_states_whether_the_first_sellers_are_quoted_with_the_prior():
+    policy = parse_file(SMALL, ["plan.learn=true", "plan.trust_guess=true"]).policy()
+    assert policy.trust_guess
+
+
 def test_errors_name_the_mistake():
     for setting, words in [
         ("buyer.expected_sellers=0", "buyer.expected_sellers must be greater than or"),
@@ -74,7 +79,7 @@ def test_errors_name_the_mistake():
         ("buyer.rule='algorithm3'", "buyer.rule is 'algorithm3'; did you mean 'algorithm-3'?"),
         ("simulation.acceptance=0.0", "simulation.acceptance must be greater than 0, got 0.0"),
         ("learner.regularization=[0.1]", "learner.regularization must be a valid number"),
-        (CSV + ", label='age'}", "data: the feature 'age' is the label; omit it from features"),
+        (CSV + ", label='age'}", "data: column 'age' is named twice (id, report, label"),
         (CSV + ", label='ill', public={test=0.2}}", "public"),
     ]:
         with pytest.raises(ProblemFileError) as caught:

@@ -68,6 +68,19 @@ def test_public_rows_depend_only_on_the_seed_and_the_shares(shares, seed, n):
     assert all(parts[part].index.equals(again[part].index) for part in parts)
 
 
+def test_a_parquet_file_may_have_any_name(tmp_path):
+    path = written(tmp_path, table=patients(120))
+    pd.read_csv(tmp_path / "patients.csv").to_parquet(tmp_path / "patients.pq")
+    rows = read_people(load_file(path, ['data.source="parquet"', 'data.file="patients.pq"']))
+    assert list(rows["sold"].index) == list(read_people(load_file(path))["sold"].index)
+
+
+def test_a_file_states_the_norm_of_rows_and_whether_they_have_an_intercept(tmp_path):
+    path = written(tmp_path, table=patients(120))
+    features = load_file(path, ["data.data_norm=2.0", "data.intercept=false"]).data.public_features
+    assert (features.data_norm, features.intercept) == (2.0, False)
+
+
 def test_groups_are_read_for_the_sellers(tmp_path):
     table = patients(120)
     sold = read(tmp_path, table=table, group="region")["sold"]
