@@ -145,7 +145,7 @@ def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    """Choose the step and scale of lattice noise that covers the errors of values.
+    """Choose step and scale of lattice noise that covers errors of values with this epsilon.
 
     ``distance`` bounds the Euclidean norm of the errors (docs/theory.md, section 13).
     """
