@@ -106,7 +106,7 @@ def _geometric(size: int, rng: np.random.Generator) -> Integers:
 
 
 def lattice_step(rounding: Any) -> float:
-    """Round a step from 2**-500 to 2**500 down to a power of two."""
+    """Round a step, between 2**-500 and 2**500, down to a power of two."""
     if not is_number(rounding) or not STEPS[0] <= rounding <= STEPS[1]:
         raise ParameterError(
             f"rounding must be a step from 2**-500 to 2**500, or None, got {rounding!r}"
