@@ -87,7 +87,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         ``"statistics"`` increases with the square of the number of features.
     weighting : {"granted", "bound", "equal"} or array_like of shape (n_rows,), default "granted"
         If ``"granted"``, weights are proportional to epsilon, which minimises the noise. If
-        ``"bound"``, weights minimise the bound of :meth:`risk`, which needs ``label_noise``. If
+        ``"bound"``, they minimise the bound of :meth:`risk` within epsilon, for ``label_noise``. If
         ``"equal"``, all rows have equal weights and the smallest epsilon. An array of nonnegative
         weights must sum to one and must not depend on the data.
     fit_intercept : bool, default True
