@@ -417,7 +417,7 @@ def buy(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        See :func:`price` and ``fit`` of the learner. If ``fit`` fails, its charge remains.
+        See :func:`price` and ``fit`` of the learner. A charge remains only if ``fit`` fails.
 
     Examples
     --------

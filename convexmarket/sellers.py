@@ -189,7 +189,7 @@ class Sellers(Shown):
 
     @cached_property
     def prior_is_from_reports(self) -> bool:
-        """Whether a prior is a sample of all reports of its sellers. False after :meth:`draw`."""
+        """Whether a prior is a sample with all reports of its sellers. False after :meth:`draw`."""
         reports = self.sensitivities
         return reports is not None and any(
             who.size > 1 and prior.contains(reports[who]) for prior, who in self.by_prior()

@@ -59,7 +59,7 @@ def audit_privacy(
     epsilon : array_like of shape (n_rows,) or float, optional
         The epsilons that are passed to ``fit`` of a learner.
     view, points : callable, array_like, optional
-        For statistical audits, a function from a release to its published numbers, or points.
+        For statistical audits, a function from a release to its numbers, or the points to predict.
     guarantee : Guarantee, optional
         Claimed guarantee of a release without the attribute ``guarantee``.
     replacements : pair of array_like, optional

@@ -7,7 +7,7 @@ gradients v and Hessians J of the noiseless objectives. For output noise of rate
 times the distance between the models.
 
 By symmetry, w is searched on the first axis, and rows in a ball in the plane of the first two axes.
-A row in a box has at most three distinct features. All other rows form two groups of equal rows.
+A row in a box has at most three distinct entries. All other rows form two groups of equal rows.
 """
 
 from __future__ import annotations

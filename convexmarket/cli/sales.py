@@ -23,7 +23,7 @@ _SHOW = typer.Option("--show-cells", help="Show the private text of the first wr
 ShowCells = Annotated[bool, _SHOW]
 _SHARE = typer.Option(metavar="GROUP:SHARE", help="Smallest weight of a group. Repeatable.")
 AtLeast = Annotated[list[str] | None, _SHARE]
-_DASK = typer.Option(help="Use local or a Dask scheduler to read Parquet; --out is a folder.")
+_DASK = typer.Option(help="Dask workers for Parquet (local or an address). --out is a folder.")
 _TRUST = typer.Option("--trust-scheduler", help="Use a scheduler without TLS; others can run code.")
 _MARKET = Path("market.toml")
 Label = Literal["class", "number"]
@@ -57,7 +57,7 @@ def price(
     """Compute an offer to every seller of a list.
 
     The certificate is stored next to the offers as offers.certificate.json. --mu and --sigma are
-    the risk of a learner, such as 3.15 and 45.3 for a logistic regression with ten features
+    constants of a learner's risk, such as 3.15 and 45.3 for a logistic model with ten features
     (docs/howto/choose.md). --budget bounds the average payments over the prior.
     """
     from convexmarket.checks import check_nonnegative

@@ -238,8 +238,8 @@ def _further(
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
     """Compute the best total privacy for a given model and weights from a feasible eta.
 
-    If all payments are linear, the result has a closed form. Otherwise, the given eta is clipped to
-    the constraints. If a custom constraint can bound eta, a NotSupportedError is raised.
+    If only linear payments and noise contain eta, the result has a closed form. Otherwise, eta is
+    clipped to the constraints. If a custom constraint can bound eta, a NotSupportedError is raised.
     """
     form, bought = joint.market.form, weights > 0
     for piece in form.other_constraints:

@@ -9,7 +9,7 @@ beforehand, has no minimum. Along ``w = -(2/(Lambda*eta))*b``, the objective dec
 ``-2*||b||^2/(Lambda*eta^2)`` as eta tends to 0. The error raised in this case lists three remedies.
 
 For a fixed eta and the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a) if
-``2*Lambda*mu >= sigma_max(X)^2``. The proof bounds the Schur complement of its Hessian from below
+``2*Lambda*mu >= sigma_max(X)^2``. The proof bounds the Schur complement of the Hessian from below
 by ``Lambda*I - X'D^2X/(2*mu)``, where D is diagonal with entries between -1 and 1. Theorem VIII.1
 of A requires m instead of ``sigma_max(X)^2``, which is at most m if no row is longer than 1.
 
@@ -270,7 +270,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Compute a ratio that is below 1 only if the problem is convex in (w, a) for a fixed eta.
+    """Compute a ratio. If it is below 1, the problem is convex in (w, a) for a fixed eta.
 
     The ratio is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and infinity without a spread.

@@ -48,7 +48,7 @@ class Kernel:
     Parameters
     ----------
     name, gamma, degree, coef0
-        "Name and parameters in scikit-learn: "linear", "poly", "rbf", "laplacian" or "cosine".
+        Name and parameters in scikit-learn: "linear", "poly", "rbf", "laplacian" or "cosine".
     data_norm : float or None
         Public bound on the Euclidean norm of every row.
 
@@ -157,7 +157,7 @@ def cholesky_features(
     r"""Compute a pivoted Cholesky factorisation until the residuals are small.
 
     Return the pivots, the features G of shape (n_rows, rank), and r, the diagonal of the kernel
-    matrix minus :math:`GG^\top`. The rows of G at the pivots form a lower triangular matrix. It
+    matrix minus :math:`GG^\top`. The pivot rows of G are lower triangular. The factorisation
     stops when :math:`\sum_i a_i\sqrt{r_i}` is at most ``tol`` or r consists of rounding errors.
     """
     residuals = np.maximum(kernel.diagonal(X), 0.0)
@@ -249,8 +249,8 @@ class PublicPredictor:
         r"""Move the function towards the answer at a point, and project the result onto a ball.
 
         Let the true function f be in the ball of radius ``max_norm``. Let d be the error of the old
-        function at the point z, and x a bound on the error of the answer. The step reduces the
-        squared distance from f by at least :math:`(d^2 - x^2)/D`, where D is at least k(z, z).
+        function at the point z, and x a bound on the error of the answer. With ``divisor`` D at
+        least k(z, z), its default, the squared distance from f falls by at least (d^2 - x^2)/D.
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])

@@ -87,7 +87,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         ``"statistics"`` increases with the square of the number of features.
     weighting : {"granted", "bound", "equal"} or array_like of shape (n_rows,), default "granted"
         If ``"granted"``, weights are proportional to epsilon, which minimises the noise. If
-        ``"bound"``, weights minimise the bound of :meth:`risk`, which needs ``label_noise``. If
+        ``"bound"``, they minimise the bound of :meth:`risk` within epsilon, for ``label_noise``. If
         ``"equal"``, all rows have equal weights and the smallest epsilon. An array of nonnegative
         weights must sum to one and must not depend on the data.
     fit_intercept : bool, default True
@@ -100,8 +100,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     failure_probability : float, default 0.05
         Probability that the bound of :meth:`risk` fails, for ``weighting="bound"``.
     delta : float, default 0.0
-        Probability with which a row's privacy loss can exceed its epsilon. A positive value
-        is for ``"statistics"`` with an intercept; Gaussian noise then increases with the features.
+        Probability with which a row's privacy loss can exceed its epsilon. If positive, it requires
+        ``"statistics"`` with an intercept. Gaussian noise then grows with the number of features.
     feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
         Public lowest and highest values of the features (numbers or arrays) and of the labels.
         If ``None``, they are computed from the rows, and a
@@ -335,7 +335,7 @@ def expected_loss(
     Parameters
     ----------
     estimator : PersonalizedRidge
-        Estimator with ``perturbation="output"``, or any estimator if all epsilons are infinite.
+        Estimator with ``perturbation="output"``, or any estimator if used epsilons are infinite.
     X, y, X_test, y_test, epsilon
         Arguments of ``fit``, and test rows.
     penalty : float, default 0

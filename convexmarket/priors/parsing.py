@@ -30,8 +30,8 @@ def parse_prior(text: str) -> Prior:
     Parameters
     ----------
     text : str
-        Name of a family, a colon, and the parameters. For ``empirical:FILE.csv``, the first numeric
-        column is read. After ``mixture:``, semicolons separate the parts ``WEIGHT*PRIOR``.
+        Name of a family, a colon, and parameters in order. For ``empirical:FILE.csv``, the first
+        numeric column is read. After ``mixture:``, semicolons separate the parts ``WEIGHT*PRIOR``.
 
     Returns
     -------

@@ -118,7 +118,7 @@ class PrivacyAccountant(Shown):
 
     Notes
     -----
-    Releases, their profiles and their order must depend on the rows only through earlier answers.
+    Releases, their profiles and their order may depend on the rows only through earlier answers.
     The proof is in docs/theory.md, section 12.
 
     Examples

@@ -106,7 +106,7 @@ def _geometric(size: int, rng: np.random.Generator) -> Integers:
 
 
 def lattice_step(rounding: Any) -> float:
-    """Round a step from 2**-500 to 2**500 down to a power of two."""
+    """Round a step, between 2**-500 and 2**500, down to a power of two."""
     if not is_number(rounding) or not STEPS[0] <= rounding <= STEPS[1]:
         raise ParameterError(
             f"rounding must be a step from 2**-500 to 2**500, or None, got {rounding!r}"
@@ -145,7 +145,7 @@ def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    """Choose the step and scale of lattice noise that covers the errors of values.
+    """Choose step and scale of lattice noise that covers errors of values with this epsilon.
 
     ``distance`` bounds the Euclidean norm of the errors (docs/theory.md, section 13).
     """

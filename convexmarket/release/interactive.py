@@ -95,7 +95,7 @@ class InteractiveRelease(SingleCopy):
     -----
     Rounds without an update have no cost. Let L be the privacy loss of the transcript and U the
     number of updates, at most B. Then :math:`e^{\lambda L - \kappa U}` is a supermartingale for
-    every lambda and a suitable kappa.
+    sufficiently small lambda and a suitable kappa.
 
     References
     ----------

@@ -469,7 +469,7 @@ class CVaR(Term):
     """Average of the largest fraction ``1 - level`` of guarantees (Rockafellar and Uryasev, 2000).
 
     With ``of="payments"``, the expected payments psi_i*eps_i are averaged. Level 0 yields the
-    average over all sellers. Levels >= ``1 - 1/m`` yield the largest value.
+    average over all sellers. Levels from ``1 - 1/m`` to below 1 yield the largest value.
 
     Examples
     --------

@@ -496,7 +496,7 @@ class MarketNumbers:
 
     @property
     def is_projectable(self) -> bool:
-        """Whether projections apply, which require one spread term and payments or bounds."""
+        """Whether projections apply, which need one spread and payments or largest epsilons."""
         others = self.rest or self.payments or self.budgets
         return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
 
