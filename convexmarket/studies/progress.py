@@ -48,7 +48,7 @@ class ProgressLines:
 
 
 def reporter(progress: bool | Progress) -> Progress:
-    """Return the progress function that a ``progress`` argument selects."""
+    """Convert a ``progress`` argument to a progress function."""
     if callable(progress):
         return progress
     kinds = "True, False or a callable of (stage, done, total)"

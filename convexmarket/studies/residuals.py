@@ -39,7 +39,7 @@ class Residuals(NamedTuple):
 def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     """Compute the residuals of a convex problem at the values of its variables and multipliers.
 
-    The problem must be differentiable at the point. ``max(|f|, least)`` is used for ``|f|``.
+    The problem must be differentiable at the point. A smaller ``|f|`` is replaced by ``least``.
     """
     variables, objective = problem.variables(), problem.objective.expr
     others: Any = [x for x in variables if {n for n, v in x.attributes.items() if v} - _BOUNDS]

@@ -101,7 +101,7 @@ class Runs(Shown):
         folder : path
             Created if needed.
         force : bool, default False
-            Whether to replace existing files. If False, existing files raise a ParameterError.
+            Whether to replace existing files. If False, an existing file causes a ParameterError.
         """
         place, contents = Path(folder), dict[Path, Content]()
         written: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "facts": self.facts}
