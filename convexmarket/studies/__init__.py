@@ -1,4 +1,4 @@
-"""Studies: markets side by side, and solvers on their subproblems."""
+"""Studies that compare markets, or solvers on subproblems of markets."""
 
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.solver_study import compare_solvers

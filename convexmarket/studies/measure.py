@@ -1,4 +1,4 @@
-"""Measured runs: declare, compile, solve, recover; change a parameter and solve again."""
+"""Measurements of a run, which solves a problem for each of two parameter values."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Inst
 from convexmarket.studies.subproblems.problem_classes import CLASSES, Make
 
 Row = dict[str, Any]
-#: Names of the methods without a conic solver and of the reference run, and of their formulations.
+#: Labels of exact methods and of reference runs in the tables of a study.
 EXACT, REFERENCE = "exact", "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
-#: Prefix of the measurements of the second solve, with a changed parameter.
+#: Prefix of the measurements of the second solve, which uses the changed parameter.
 AGAIN = "again_"
 
-#: Statuses in which the solver returned a point.
+#: Statuses with which a solver returns a point.
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
-#: Unattainable tolerances, so that the solver of a reference stops at its best accuracy.
+#: Tolerances that no solver attains: a solver stops at the highest accuracy that it can reach.
 _TIGHT = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500}
-_PATIENCE = 3.0  # factor of the time limit for a reference
-_REFUSED = "cannot solve this problem"  # part of the error of a certified search
+_PATIENCE = 3.0  # time limit of a reference run, relative to that of other runs
+_REFUSED = "cannot solve this problem"  # in errors of a certified search without solver support
 
 
 def measure_run(
@@ -42,30 +42,30 @@ def measure_run(
     *,
     ready: Callable[[float], None],
 ) -> Row:
-    """Build an instance, load the solver, start the clock by ``ready``, and measure a run."""
+    """Build an instance and measure a run; its time limit starts with the call of ``ready``."""
     instance = make(size, np.random.default_rng(seed))
     if solver == REFERENCE:
         ready(_PATIENCE)
         return measure_reference(instance)
     if solver != EXACT:
-        with suppress(Exception):  # the run reports errors
+        with suppress(Exception):  # the run below records errors
             warm_up(solver)
     ready(1.0)
     return measure(instance, formulation, solver, options)
 
 
 def warm_up(solver: Any, **options: Any) -> None:
-    """Solve a problem of two variables, so that CVXPY and the solver load their libraries."""
+    """Solve a problem with two variables to load the libraries of CVXPY and of the solver."""
     x = cp.Variable(2)
     with warnings.catch_warnings(action="ignore"):
         cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver, **options)
 
 
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
-    """Solve an instance for each value of its parameters; return status and measurements.
+    """Solve an instance for each value of its parameters; return statuses and measurements.
 
-    Keys of the second solve have the prefix :data:`AGAIN`; ``declaration_s`` is part of the first
-    total, and ``again_cold_s`` is the solver time of the second solve without a warm start.
+    Keys of the second solve start with :data:`AGAIN`. The first ``total_s`` includes
+    ``declaration_s``. ``again_cold_s`` is the time of the second solve without a warm start.
     """
     start = time.perf_counter()
     solve = partial(_answered, instance, formulation, solver, options)
@@ -74,11 +74,11 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
     row: Row = {"declaration_s": time.perf_counter() - start}
     for prefix, value in zip(("", AGAIN), instance.values, strict=False):
         try:
-            with warnings.catch_warnings(action="ignore"):  # status and gap show the same
+            with warnings.catch_warnings(action="ignore"):  # inaccurate points have large residuals
                 solved = solve(value)
         except MemoryError:
             raise
-        except Exception as error:  # a solver may raise anything
+        except Exception as error:  # a solver can raise any exception
             unable = isinstance(error, NotSupportedError) or _REFUSED in str(error)
             solved = {"status": "unsupported" if unable else "error"}
             solved["message"] = f"{type(error).__name__}: {error}"
@@ -93,7 +93,7 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
 def _solved(
     instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
-    """Set the parameters, compile, solve and recover with times; then evaluate the point."""
+    """Time the compilation, the solve and the recovery of a problem, and evaluate its answer."""
     problem, given, marks = declared.problem, dict(options), [time.perf_counter()]
     declared.place(value)
     try:
@@ -106,15 +106,14 @@ def _solved(
     problem.unpack_results(raw, chain, inverse)
     marks.append(time.perf_counter())
     row: Row = {"status": str(problem.status), "message": "", "total_s": marks[-1] - marks[0]}
-    seconds = np.diff(marks).tolist()
-    row |= zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=True)
+    row |= zip(("compilation_s", "solver_s", "recovery_s"), np.diff(marks).tolist(), strict=True)
     if row["status"] not in _WITH_POINT:
         return row
     row |= zip(RESIDUALS, kkt_residuals(problem, instance.scale(value)), strict=True)
     try:
         judged = _judged(instance, declared.answer(), value)
     except (ConvexMarketError, ArithmeticError, TypeError, ValueError) as error:
-        row["message"] = f"the point gives no answer: {error}"
+        row["message"] = f"no answer can be computed from the point: {error}"
         judged = _judged(instance, np.full(1, np.nan), value)
     row |= judged | {"violation": max(row["violation"], judged["violation"])}
     if value is not instance.values[0]:
@@ -128,7 +127,7 @@ def _solved(
 def _answered(
     instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
-    """Measure an exact method or a certified search, whose answer has no multipliers."""
+    """Measure an exact method or a certified search; their answers have no multipliers."""
     start = time.perf_counter()
     row: Row = {"status": EXACT, "message": ""} | dict.fromkeys(RESIDUALS, 0.0)
     if solver == EXACT:
@@ -148,7 +147,7 @@ def _answered(
 
 
 def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
-    """Return the objective of an answer, its violation, and the scale of its errors."""
+    """Compute the objective and the violation of an answer, and the scale of objective errors."""
     objective, violation = np.nan, np.inf
     if np.isfinite(answer).all():
         with np.errstate(all="ignore"):
@@ -157,15 +156,15 @@ def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
 
 
 def measure_reference(instance: Instance) -> Row:
-    """Measure the exact method, or else the formulation whose largest residual is smallest."""
+    """Measure the exact method, or else the formulation with the smallest maximum residual."""
     row = measure(instance, EXACT, EXACT, {})
     if row["status"] == EXACT:
         return row | {"certainty": EXACT, "doubt": 0.0}
-    best, doubt = {"status": "error", "message": "no solver is near", "certainty": "none"}, np.inf
+    best, doubt = {"status": "error", "message": "no accurate solve", "certainty": "none"}, np.inf
     for formulation in CLASSES[instance.problem_class]:
         row = measure(instance, formulation, "CLARABEL", _TIGHT)
         residuals = [row.get(prefix + name) for prefix in ("", AGAIN) for name in RESIDUALS]
-        largest = np.max(np.array(residuals, dtype=float))  # NaN where a solve is missing
+        largest = np.max(np.array(residuals, dtype=float))  # NaN if a solve is missing
         if largest < doubt:
             doubt = float(largest)
             best = row | {"certainty": f"gap {doubt:.0e}", "doubt": doubt}

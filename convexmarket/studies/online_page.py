@@ -1,4 +1,4 @@
-"""The statements, figures and report of a closed online market."""
+"""Statements, figure and report of a closed online market."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convexmarket.studies.study_page import finish, with_legend
 
 _QUANTITIES = ["sellers", "bought", "eta", "payments", "loss", "paid_loss", "largest_epsilon"]
 _QUANTITIES += ["largest_weight"]
-#: Line styles of the plans whose terms are plotted.
+#: Line styles of the plotted plans.
 _STYLES = ("-", "--", ":", "-.")
 
 
@@ -43,7 +43,7 @@ def statements(runs: Any) -> list[str]:
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
-    """Plot the privacy bought at each report, with one curve for each of a few plans."""
+    """Plot the privacy offered at each reported sensitivity, with curves for at most four plans."""
     curves, ax = runs.tables["curves"], axes(ax, xlabel="reported sensitivity", ylabel="ε offered")
     plans = curves.plan.unique()
     places = np.linspace(0, len(plans) - 1, len(_STYLES)).round().astype(int)

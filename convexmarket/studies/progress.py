@@ -10,17 +10,17 @@ from typing import TextIO, TypeAlias
 
 from convexmarket.checks import check_instance
 
-#: A function of the stage, the number of steps done and the total number of steps.
+#: A function of the stage, the number of completed steps and the total number of steps.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
-#: Seconds between two lines: on a terminal, where a line replaces the previous one; elsewhere.
-_ON_TERMINAL, _ELSEWHERE = 0.2, 10.0
-#: Number of steps before the remaining time is estimated; seconds before the first line of a stage.
-_FEWEST, _QUIET = 3, 2.0
+_ON_TERMINAL = 0.2  # seconds between updates of the line on a terminal
+_ELSEWHERE = 10.0  # seconds between lines in other streams
+_FEWEST = 3  # steps of a stage before the remaining time is estimated
+_QUIET = 2.0  # seconds of a stage before its first line is printed
 
 
 class ProgressLines:
-    """Printer of the steps done and the remaining time; a short stage prints no line."""
+    """Printer of the completed steps and the remaining time. Short stages are not printed."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -48,7 +48,7 @@ class ProgressLines:
 
 
 def reporter(progress: bool | Progress) -> Progress:
-    """Return the callable of a ``progress`` argument: True prints lines, False does not."""
+    """Convert a ``progress`` argument to a progress function."""
     if callable(progress):
         return progress
     kinds = "True, False or a callable of (stage, done, total)"

@@ -1,11 +1,11 @@
-r"""Residuals of the optimality conditions at a returned point, independent of the solver's status.
+r"""Residuals of the optimality conditions at a point, independent of the solver's status.
 
-For multipliers nu of equations ``h(x) = 0`` and lambda of inequalities ``g(x) <= 0``, clipped at
-zero, these are ``|h|`` and ``g_+`` relative to the sides of the constraint;
-:math:`r = \nabla f + J_h^\top\nu + J_g^\top\lambda_+` relative to the largest gradient among the
-terms of f, or to ``|f|/||x||`` if that is larger (a single term has no gradient at its
-minimum); and the gap ``sum |nu*h| + sum |lambda_+*g|`` relative to ``|f|``. None changes with the
-units of f, x or a constraint.
+Equations ``h(x) = 0`` have multipliers nu, and inequalities ``g(x) <= 0`` have multipliers lambda.
+The primal residual ``|h|`` and the violation ``g_+`` are relative to the larger side of the
+constraint. The dual residual :math:`\nabla f + J_h^\top\nu + J_g^\top\lambda_+` is relative to the
+largest gradient of a term of f, or to ``|f|/||x||`` if this ratio is larger. The ratio is needed
+because the gradient of a single term is zero at its minimum. The gap, relative to ``|f|``, is
+``sum |nu*h| + sum |lambda_+*g|``. The units of f, x and the constraints do not affect residuals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BOUNDS = {"nonneg", "pos", "nonpos", "neg", "bounds"}
 
 
 class Residuals(NamedTuple):
-    """Relative distances from the optimality conditions; infinite without a value."""
+    """Relative residuals of the optimality conditions; infinite if a required value is missing."""
 
     primal: float
     violation: float
@@ -35,21 +35,18 @@ class Residuals(NamedTuple):
     gap: float
 
 
-@np.errstate(all="ignore")  # expressions without a value count as infinite
+@np.errstate(all="ignore")  # residuals of undefined expressions are infinite
 def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
-    """Return the residuals at the current values of variables and multipliers.
+    """Compute the residuals of a convex problem at the values of its variables and multipliers.
 
-    The convex problem is differentiable at the point. ``least`` replaces the size of a smaller
-    objective.
+    The problem must be differentiable at the point. A smaller ``|f|`` is replaced by ``least``.
     """
     variables, objective = problem.variables(), problem.objective.expr
-    others: list[Any] = [
-        x for x in variables if {n for n, v in x.attributes.items() if v} - _BOUNDS
-    ]
+    others: Any = [x for x in variables if {n for n, v in x.attributes.items() if v} - _BOUNDS]
     others += [item for item in problem.constraints if not isinstance(item, Equality | Inequality)]
     if others:
         needed = "equations, inequalities, and variables with signs or bounds"
-        raise NotSupportedError(f"residuals need {needed}; rewrite {others[0]}")
+        raise NotSupportedError(f"residuals support only {needed}; rewrite {others[0]}")
     if any(x.value is None or not np.isfinite(x.value).all() for x in variables):
         return Residuals(np.inf, np.inf, np.inf, np.inf)
     scale = max(abs(float(objective.value)), least, float(np.finfo(float).tiny))
@@ -75,7 +72,7 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
         violation = _largest(outside) / (_largest(point) or 1.0)
         worst[Inequality] = max(worst[Inequality], violation)
         slope = np.zeros(x.size) + sum(gradient.get(x, 0.0) for gradient in gradients)
-        # The multiplier of a bound is the part of the slope with the sign of the bound.
+        # Positive slopes are multipliers of lower bounds, and negative slopes of upper bounds.
         bound = np.where(slope > 0, low, high)
         bounded = np.isfinite(bound)
         complementarity += float(np.abs(slope * (point - bound))[bounded].sum())
@@ -99,13 +96,13 @@ def _largest(value: Any) -> float:
 
 
 def _gradient(expression: cp.Expression, multiplier: Floats) -> dict[cp.Variable, Floats]:
-    """Return the gradient of multiplier'expression; NaN without a gradient."""
+    """Compute the gradient of ``multiplier @ expression``, NaN where it does not exist."""
     try:
         slopes: dict[cp.Variable, Any] = expression.grad
-    except (TypeError, ValueError):  # of an entropy at 0
+    except (TypeError, ValueError):  # such as an entropy at 0
         slopes = dict.fromkeys(expression.variables())
     for x, slope in slopes.items():
-        # CVXPY returns a number where both sizes are 1, and None outside the domain.
+        # CVXPY returns a number if both sizes are 1, and None outside the domain.
         whole = np.full((x.size, multiplier.size), np.nan) if slope is None else slope
         matrix: Any = whole if sparse.issparse(whole) else np.reshape(whole, (x.size, -1))
         slopes[x] = matrix @ multiplier

@@ -25,7 +25,7 @@ _PAGES: dict[str, Any] = {"study": study_page, "solvers": solver_page, "online":
 
 @dataclass(frozen=True, eq=False)
 class Runs(Shown):
-    """The result of a study: tidy tables with declared keys.
+    """Result of a study, stored in tidy tables with declared keys.
 
     Attributes
     ----------
@@ -33,10 +33,10 @@ class Runs(Shown):
     keys : mapping of str to tuple of str
         For each table, the columns that identify a row.
     tables : mapping of str to DataFrame
-        ``runs`` first; the others are described by :meth:`Study.run` and :func:`compare_solvers`.
-        Columns hold truth values, numbers or text.
+        The first table is ``runs``; :meth:`Study.run` and :func:`compare_solvers` list all tables.
+        Columns contain booleans, numbers or text.
     facts : mapping
-        Other results, as plain values: caveats, seeds, the machine, versions.
+        Other results as JSON values, such as caveats, seeds and versions.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Runs(Shown):
 
     def __post_init__(self) -> None:
         if self.kind not in _PAGES:
-            raise DataError(f"kind is {self.kind!r}; runs are of kind {' or '.join(_PAGES)}")
+            raise DataError(f"kind is {self.kind!r}; it must be {' or '.join(_PAGES)}")
         tables = {name: tidy(name, table) for name, table in self.tables.items()}
         object.__setattr__(self, "tables", tables)
         facts = {"versions": versions(), **self.facts}
@@ -75,11 +75,11 @@ class Runs(Shown):
         return self.tables[table].copy()
 
     def statements(self) -> list[str]:
-        """Describe the results in sentences: solved and failed runs, with reasons."""
+        """Describe the results, such as the solved and the failed runs, in sentences."""
         return list(_PAGES[self.kind].statements(self))
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot the main figure: error against payments, or times by size and solver."""
+        """Plot the main figure, such as errors against payments, or the times of solvers."""
         return _PAGES[self.kind].plot(self, ax)
 
     def report(self, title: str) -> Report:
@@ -94,14 +94,14 @@ class Runs(Shown):
         return report
 
     def write(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
-        """Write ``results.json``, and long tables as Parquet files; return the path of the first.
+        """Write ``results.json``, with long tables in Parquet files, and return its path.
 
         Parameters
         ----------
         folder : path
             Created if needed.
         force : bool, default False
-            Whether existing files may be replaced; otherwise a ParameterError is raised.
+            Whether to replace existing files. If False, an existing file causes a ParameterError.
         """
         place, contents = Path(folder), dict[Path, Content]()
         written: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "facts": self.facts}
@@ -117,12 +117,12 @@ class Runs(Shown):
 
     @classmethod
     def read(cls, folder: str | PathLike[str]) -> Self:
-        """Read the files of :meth:`write`; numbers are equal to the last bit.
+        """Read the files of :meth:`write`; numbers are restored exactly.
 
         Raises
         ------
         DataError
-            If a file is missing, damaged or was changed.
+            If a file is missing, damaged or changed.
         """
         place = Path(folder)
         written = read_content(place / RESULTS, FORMAT)

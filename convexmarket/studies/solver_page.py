@@ -1,4 +1,4 @@
-"""Statements, the matrix of times and the report of a comparison of solvers."""
+"""Statements, matrices of times and report of a comparison of solvers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from convexmarket.report import Report, compare, escape_markdown
 from convexmarket.studies import verdicts
 from convexmarket.studies.measure import EXACT
 
-#: Labels of outcomes on a tile; other outcomes have their names as labels.
+#: Short labels of outcomes in a matrix; other outcomes are labelled by their names.
 _MARKS = {"inaccurate": "inacc.", "time limit": "time", "memory limit": "memory"}
 _MARKS |= {"crashed": "crash", "unsupported": "–"}
-#: The outcomes of runs, the worst first; verbs of sentences on the outcomes of a solver.
+#: Outcomes of runs from worst to best, and predicates of sentences about solvers.
 _WORST = (*verdicts.COUNTED[1:], "unsupported", "solved")
 _FAULTS = {"wrong": "has a status that our residuals refute for", "unsupported": "cannot take"}
 
@@ -25,7 +25,7 @@ def _name(solver: Any, formulation: Any) -> str:
 
 
 def statements(runs: Any) -> list[str]:
-    """Return sentences on the fastest solvers, wrong answers, and solvers without results."""
+    """Describe the fastest solvers, the wrong answers and the unsupported problems in sentences."""
     table, absent, texts = runs.tables["runs"], runs.facts["absent"], list[str]()
     able = verdicts.counted(table[table.solver != EXACT])
     for (kind, setting), group in able.groupby(verdicts.GROUP, sort=False):
@@ -42,7 +42,7 @@ def statements(runs: Any) -> list[str]:
 
 
 def _race(runs: pd.DataFrame) -> str:
-    """Name the two fastest solvers of every instance, with the mean ratio of their times."""
+    """Compare the times of the two fastest solvers among those that solve every instance."""
     times = verdicts.wide(runs)
     solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
     order = verdicts.shifted_geometric_mean(solved).sort_values()
@@ -59,12 +59,12 @@ def _race(runs: pd.DataFrame) -> str:
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
-    """Plot the matrix of the first class and setting."""
+    """Plot the matrix of times for the first problem class and setting."""
     return _matrix(next(iter(runs.tables["runs"].groupby(verdicts.GROUP, sort=False)))[1], ax)
 
 
 def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
-    """Plot mean seconds or the worst outcome, with the exact method in the first row."""
+    """Plot the mean time or the worst outcome of each solver and size."""
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 
@@ -100,7 +100,7 @@ def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
 
 
 def fill(report: Report, runs: Any) -> None:
-    """Add the matrices, statements and tables to a report, the first matrix on top."""
+    """Add the matrices, statements and tables to a report."""
     tables, machine, texts = runs.tables, runs.facts["machine"], statements(runs)
     report.headline(texts[0])
     for (kind, setting), rows in tables["runs"].groupby(verdicts.GROUP, sort=False):

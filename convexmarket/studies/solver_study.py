@@ -1,4 +1,4 @@
-"""``compare_solvers``: solvers and formulations on the subproblems of markets."""
+"""Comparison of solvers and formulations on the subproblems of markets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies import verdicts
 from convexmarket.studies.execution import Execution, Reply
-from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
+from convexmarket.studies.measure import EXACT, REFERENCE, Row, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import market_digest, named_entries
@@ -41,20 +41,20 @@ KEYS = {
     "profiles": (*verdicts.GROUP, *verdicts.CONTENDER, "tau"),
 }
 
-#: Outcomes that also apply to larger runs.
+#: If a run has one of these statuses, the runs of larger sizes are skipped.
 _LIMITS = {"time limit", "memory limit", "unsupported"}
 
 CAVEATS = (
-    "Times are of this machine, these versions and one thread, and include CVXPY's time.",
-    "Whether a run counts as solved depends on the residuals of the point and on the tolerances.",
-    "The changed parameter is one change of moderate size; smaller ones favour warm starts.",
-    "Instances come from the problems named above; other problems may differ.",
+    "Times apply to this machine, these versions and one thread. They include the time of CVXPY.",
+    "Whether a run counts as solved depends on its residuals and on the chosen tolerances.",
+    "The parameter of the second solve changes moderately; smaller changes favour warm starts.",
+    "The results for other problems may differ.",
     "A class that has none of the chosen formulations uses its first formulation.",
 )
 
 
 class Problem(NamedTuple):
-    """One problem of a solver study: its subproblems, and a digest of its definition."""
+    """A problem in a solver study, with its subproblems and a digest of its definition."""
 
     families: Sequence[Family]
     digest: str
@@ -78,57 +78,60 @@ def compare_solvers(
 ) -> Runs:
     """Compare solvers and formulations on the subproblems of markets.
 
-    Each run is a process with limits. It declares, compiles and solves the problem, changes a
-    parameter and solves again with a warm start. Outcomes follow from residuals of the points.
+    Each run is a process with a time limit and a memory limit. It solves a problem, changes a
+    parameter, and solves the problem again with a warm start. The residuals of the returned points
+    determine the outcome of the run.
 
     Parameters
     ----------
     problems : sequence, or mapping of str
-        Each is a :class:`Market`, solved at its own size, or with ``sizes`` a function of the size,
-        and optionally of a generator, that returns a market, or a class: "allocation", "certified
-        search", "given guarantees", "budget", "variants", "weighted logistic regression", "ridge",
-        "semi-interactive fit", "z-block".
+        Each problem is a :class:`Market`, a function or a class name. A function maps a size, and
+        optionally a generator, to a market. The classes are "allocation", "certified search",
+        "given guarantees", "budget", "variants", "weighted logistic regression", "ridge",
+        "semi-interactive fit" and "z-block".
     solvers : sequence of str or CVXPY solvers
-        CVXPY's names; "exact", the methods of this package without a conic solver; or objects with
-        CVXPY's solver interface. ``facts["absent"]`` lists CVXPY's solvers that are not installed.
+        CVXPY's names of solvers, or objects with CVXPY's solver interface. "exact" selects the
+        exact methods of this package. ``facts["absent"]`` lists CVXPY's solvers that are not
+        installed.
     formulations : sequence of str
-        Such as "primal", "dual", "projection"; all by default. A class that has none of these uses
-        its first formulation.
+        Names such as "primal", "dual" or "projection"; all by default. A class without any of the
+        given formulations uses its first formulation.
     classes : sequence of str
         Classes of subproblems; all by default.
     sizes : sequence of int, optional
-        Numbers of sellers, rows or points, for functions and names of classes.
+        Numbers of sellers, rows or points, required for functions and class names.
     draws : int
         Number of instances of each problem and size.
     settings : mapping of str to mapping, optional
-        For each name ``{"tolerance": float, "options": {solver: {option: value}}}``: the largest
-        error of a solved run, and options of CVXPY's solve. "default" may be None: CVXPY's options
-        and 1e-3, as without settings.
+        Each setting is ``{"tolerance": float, "options": {solver: {option: value}}}``. The
+        tolerance is the largest error of a solved run; the options are passed to the solver. The
+        default, ``{"default": None}``, is a tolerance of 1e-3 with CVXPY's default options.
     time_limit, memory_limit : float
-        Largest time of a run in seconds, and largest memory in megabytes.
+        Limit on the time of a run in seconds, and limit on its memory in megabytes.
     jobs : int
         Number of parallel runs; -1 for one per core.
     seed : int
         Seed of the instances and of the order of the runs.
     journal : path, optional
-        File that records each run when it ends; the same call resumes from it.
+        File that records each completed run. The same call continues an interrupted study.
     progress : bool or callable
         Whether to print progress to standard error, or a function of (stage, done, total).
 
     Returns
     -------
     Runs
-        With the tables
+        The result contains these tables.
 
-        - ``runs``: one row per run. Its keys are problem, problem_class, instance, size, seed,
-          setting, formulation and solver. outcome is "solved", "wrong", "inaccurate", "failed",
-          "time limit", "memory limit", "crashed" or "unsupported". Seconds: declaration_s,
-          compilation_s, solver_s, recovery_s, total_s. primal_residual, violation, dual_residual,
-          gap, excess (of the objective) and accuracy (the largest). The same with the prefix
-          ``again_`` for the second solve;
-        - ``references``: the best known objective of each instance, and its certainty;
-        - ``means``: counts of outcomes, and shifted geometric means with failures as time limits;
-        - ``profiles``: performance profiles of the times.
+        - ``runs`` has a row for each run. Its keys are problem, problem_class, instance, size,
+          seed, setting, formulation and solver. outcome is "solved", "wrong", "inaccurate",
+          "failed", "time limit", "memory limit", "crashed" or "unsupported". Times in seconds are
+          declaration_s, compilation_s, solver_s, recovery_s and total_s. Errors are
+          primal_residual, violation, dual_residual, gap and excess (the relative error of the
+          objective). accuracy is the largest error. The prefix ``again_`` marks the second solve.
+        - ``references`` has the best known objective of each instance, and its certainty.
+        - ``means`` has the counts of outcomes and the shifted geometric means of the times. The
+          time of a run that is not solved is its time limit.
+        - ``profiles`` has the performance profiles of the times.
 
     Raises
     ------
@@ -169,8 +172,7 @@ def compare_solvers(
     named = {name: _problem(name, entry, sizes) for name, entry in entries.items()}
     common = [seed, time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
     cells, calls = list[dict[str, Any]](), dict[str, tuple[Any, ...]]()
-    families = [(name, each) for name, problem in named.items() for each in problem.families]
-    for name, family in families:
+    for name, family in ((n, each) for n, problem in named.items() for each in problem.families):
         if classes and family.problem_class not in classes:
             continue
         known = CLASSES[family.problem_class]
@@ -189,10 +191,10 @@ def compare_solvers(
             cells.append(cell | {"key": key})
             calls[key] = family.make, place[0], (seed, place[1]), form, method, given
     if not cells:
-        kinds = ", ".join(classes) or "known"
-        raise ParameterError(f"problems: none has a subproblem of the classes {kinds}; name others")
-    # References first, then by increasing size, in random order within a size, so that a drift of
-    # the machine affects all contenders equally.
+        kinds = f" of the classes {', '.join(classes)}" if classes else ""
+        raise ParameterError(f"problems: no problem has a subproblem{kinds}; name others")
+    # References run first, and other runs by increasing size. Runs of equal size have a random
+    # order, so that a gradual change of the machine's speed affects all contenders equally.
     cells = [cells[place] for place in np.random.default_rng(seed).permutation(len(cells))]
     cells.sort(key=lambda cell: (cell["setting"] != REFERENCE, cell["size"]))
     ordered = {cell["key"]: calls[cell["key"]] for cell in cells}
@@ -207,7 +209,7 @@ def compare_solvers(
 
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Compute means and profiles of the runs that count."""
+    """Compute the means and the profiles of runs whose solver supports the problem."""
     able = verdicts.counted(runs)
     races = able[able.solver != EXACT]
     tables = {} if able.empty else {"means": verdicts.means(able)}
@@ -221,7 +223,7 @@ def _cpu() -> str:
 
 
 def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
+    """Return the installed solvers by CVXPY's names, and the names of the missing solvers."""
     checks.check_list("solvers", solvers, "names")
     installed, chosen, absent = [*cp.installed_solvers(), EXACT], dict[str, Any](), list[str]()
     known = sorted({*installed, *cp.settings.SOLVERS})
@@ -237,7 +239,7 @@ def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
             kinds = "give names such as 'CLARABEL', or solvers with CVXPY's interface"
             raise ParameterError(f"solvers names {checks.shown(solver)}; {kinds}")
         elif spelled or name.lower() == REFERENCE:
-            raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
+            raise ParameterError(f"solvers: rename your solver {name!r}; this name is reserved")
         else:
             chosen[name] = solver
     if not chosen:
@@ -249,7 +251,7 @@ def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
 def _settings(
     settings: Mapping[str, Any], solvers: Mapping[str, Any], absent: Sequence[str]
 ) -> tuple[dict[str, float], dict[tuple[str, str], Any]]:
-    """Return the largest error of a solved run in each setting, and options by setting, solver."""
+    """Return the tolerance of each setting, and the options of each setting and solver."""
     checks.check_instance("settings", settings, Mapping, 'options by name, {"mine": {...}}')
     tolerances, options = dict[str, float](), dict[tuple[str, str], Any]()
     for name, given in settings.items():
@@ -303,14 +305,11 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         return market
 
     example = market_of(min(sizes), np.random.default_rng(0))
-    families = problem_classes.families_of_market(example, market_of)
-    return Problem(families, market_digest(example))
+    return Problem(problem_classes.families_of_market(example, market_of), market_digest(example))
 
 
-def _foregone(
-    cells: Sequence[Mapping[str, Any]],
-) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
-    """Build the rule that skips a run if its draw of the next smaller size hit a limit."""
+def _foregone(cells: Sequence[Row]) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
+    """Build the rule that skips a run if the run of the next smaller size reached a limit."""
     smaller, last = dict[str, Any](), dict[tuple[Any, ...], Any]()
     for cell in cells:  # by increasing size
         place = tuple(cell[name] for name in verdicts.RUN if name != "size")
@@ -321,7 +320,7 @@ def _foregone(
         earlier = replies.get(below["key"], {})
         if earlier.get("result", {}).get("status", earlier.get("ended")) not in _LIMITS:
             return None
-        text = f"not run: size {below['size']} ended in this way"
+        text = f"skipped because the run of size {below['size']} had the same outcome"
         return earlier | {"key": key, "peak_memory_mb": float("nan"), "log": text}
 
     return decide

@@ -1,4 +1,4 @@
-"""Statements, figures and the report of a study of markets; the end of every report."""
+"""Statements, figure and report of a study of markets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pandas as pd
 from convexmarket.display import axes
 from convexmarket.report import Report, escape_markdown, format_number
 
-#: Columns of the main table on a page, if they are not empty.
+#: Columns of the main table of a report; empty columns are omitted.
 _SHOWN = ["status", "error", "payments", "expected_payments", "eta", "n_bought", "epsilon_max"]
 _SHOWN += ["test_error", "objective", "gap"]
 _WORDS = {"eta": "total privacy η", "error": "error: objective without payments"}
-#: Failed runs that the statements name.
+#: Largest number of failed runs that the statements describe.
 _NAMED = 5
 
 
@@ -22,7 +22,7 @@ def _axes(runs: Any) -> list[str]:
 
 
 def statements(runs: Any) -> list[str]:
-    """Describe the numbers of solved and failed markets, and the audits."""
+    """Describe the solved and failed runs, and the results of the audits, in sentences."""
     table, audits = runs.tables["runs"], runs.tables["audits"]
     solved, failed = table[table.status == "solved"], table[table.status != "solved"]
     largest = f", with a relative gap of at most {solved['gap'].max():.1e}" if len(solved) else ""
@@ -31,7 +31,7 @@ def statements(runs: Any) -> list[str]:
         at = "".join(f", {name} = {row[name]}" for name in _axes(runs) if row[name] != "")
         texts.append(f"{row['market']}{at}: {row['status']}. {row['message']}")
     if len(failed) > _NAMED:
-        texts.append(f"{len(failed) - _NAMED} more runs failed; the table has their messages.")
+        texts.append(f"{len(failed) - _NAMED} more runs failed; see the table of runs.")
     for verdict, names in solved.groupby("incentives", sort=False).market.unique().items():
         texts.append(f"Truthful prices exist {verdict}: {', '.join(names)}.")
     if "max_gain" in audits and len(audited := audits[audits.max_gain.notna()]):
@@ -43,7 +43,7 @@ def statements(runs: Any) -> list[str]:
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
-    """Plot the error against the payments, with a line or point for each market."""
+    """Plot the error against the payments, with a line or a point for each market."""
     solved, ax = runs.tables["runs"].query("status == 'solved'"), axes(ax)
     if solved.empty:
         ax.text(0.5, 0.5, "no market was solved", ha="center", transform=ax.transAxes)
@@ -84,7 +84,7 @@ def fill(report: Report, runs: Any) -> None:
 
 
 def finish(report: Report, runs: Any) -> None:
-    """Add the verdicts of the audits, the caveats and all tables."""
+    """Add the verdicts of the audits, the caveats and all tables to a report."""
     audits: Any = runs.tables.get("audits", pd.DataFrame())
     audits = audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
     if len(audits):

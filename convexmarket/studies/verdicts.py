@@ -1,4 +1,4 @@
-"""Outcomes of the runs of a solver study; means and profiles of solvers with formulations."""
+"""Outcomes of the runs of a solver study, and means and profiles of their times."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pandas as pd
 from convexmarket.studies.execution import ending
 from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS, Row
 
-#: The outcomes of runs that count; key columns of an instance, a run, a contender and a group.
+#: Outcomes of supported runs, and key columns of instances, runs, contenders and groups.
 COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
 INSTANCE = ["problem", "problem_class", "instance", "size", "seed"]
 RUN = [*INSTANCE, "setting", "formulation", "solver"]
 CONTENDER = ["solver", "formulation"]
 GROUP = ["problem_class", "setting"]
-#: Largest residual of a proven value, and relative improvement by which it refutes a reference;
-#: seconds added to every time before the geometric mean, which reduces the effect of milliseconds.
-_VERIFIED, _REFUTES, _SHIFT = 1e-6, 1e-5, 0.01
-#: Numerical measurements of each solve; columns of text.
+_VERIFIED = 1e-6  # largest residual of a proven value
+_REFUTES = 1e-5  # relative improvement by which a proven value refutes a reference
+_SHIFT = 0.01  # seconds added to each time to reduce the influence of very short times
+#: Numeric measurements of each solve.
 OF_SOLVE = ["compilation_s", "solver_s", "recovery_s", "total_s", "objective"]
 OF_SOLVE += ["scale", *RESIDUALS]
 _TEXTS = ["status", "message", "again_status", "again_message"]
@@ -31,12 +31,11 @@ _REFERENCE = ["certainty", "doubt", "reference", "again_reference"]
 
 
 def tabulate(records: Iterable[tuple[Row, Row]]) -> pd.DataFrame:
-    """Return a table with the labels and the reply of each run; missing texts are empty."""
-    rows = [
+    """Tabulate the labels and the reply of each run; missing texts become empty strings."""
+    table = pd.DataFrame(
         {**reply, **reply.get("result", {}), "log": ending(reply), **labels}
         for labels, reply in records
-    ]
-    table = pd.DataFrame(rows)
+    )
     table = table.reindex(columns=[*dict.fromkeys([*table, *_MEASURED, "certainty", "doubt"])])
     table[_TEXTS] = table[_TEXTS].astype(object).fillna("").astype(str)
     table["message"] = table.message.where(table.message != "", table.log)
@@ -46,7 +45,7 @@ def tabulate(records: Iterable[tuple[Row, Row]]) -> pd.DataFrame:
 def references_of(table: pd.DataFrame) -> pd.DataFrame:
     """Return the reference objective of each instance, with its certainty and doubt.
 
-    A run with tiny residuals and a better value replaces a reference, even an exact one.
+    A lower objective of a run with small residuals replaces a reference, even an exact one.
     """
     is_reference = table.setting == REFERENCE
     values = {prefix + "objective": prefix + "reference" for prefix in ("", AGAIN)}
@@ -63,15 +62,16 @@ def references_of(table: pd.DataFrame) -> pd.DataFrame:
         refuted = best[value] < reference - least
         found.loc[refuted, prefix + "reference"] = best[value]
         found.loc[refuted, ["certainty", "doubt"]] = "refuted", _VERIFIED
-        found.loc[refuted, "message"] = best.solver + ", " + best.formulation
-        found.loc[refuted, "message"] += " has a better value"
+        found.loc[refuted, "message"] = (
+            best.solver + ", " + best.formulation + " has a better value"
+        )
     return found.reset_index()
 
 
 def judge(
     table: pd.DataFrame, references: pd.DataFrame, tolerances: Mapping[str, float]
 ) -> pd.DataFrame:
-    """Return the runs with outcomes; a tolerance bounds their errors, and doubts of references."""
+    """Add accuracies and outcomes to the runs, given the tolerance of each setting."""
     runs = table[table.setting != REFERENCE].drop(columns=["certainty", "doubt"])
     runs = runs.merge(references[[*INSTANCE, *_REFERENCE]], on=INSTANCE)
     runs["tolerance"] = runs.setting.map(tolerances)
@@ -82,7 +82,8 @@ def judge(
         value, size = runs[prefix + "objective"], runs.pop(prefix + "scale")
         least = np.fmax(np.fmax(reference.abs(), size), np.finfo(float).tiny)
         excess: pd.Series = (value - reference) / least
-        # Without a reference, residuals are used; without an objective, the answer is not verified.
+        # Without a trusted reference, only the residuals count. Without an objective, the accuracy
+        # is infinite.
         errors = runs[[prefix + name for name in RESIDUALS]]
         errors = errors.assign(excess=excess.abs().where(reference.notna(), 0.0))
         accuracy = errors.max(axis=1, skipna=False).where(np.isfinite(value), np.inf)
@@ -95,7 +96,7 @@ def judge(
 
 
 def outcomes_of(status: pd.Series, accurate: pd.Series) -> pd.Series:
-    """Return the outcomes for CVXPY's statuses, on problems that have an optimum."""
+    """Determine outcomes from CVXPY's statuses, for problems that have an optimum."""
     optimal = status.isin([cp.OPTIMAL, EXACT])
     rules = {
         "solved": (optimal | (status == cp.OPTIMAL_INACCURATE)) & accurate,
@@ -108,23 +109,17 @@ def outcomes_of(status: pd.Series, accurate: pd.Series) -> pd.Series:
 
 
 def counted(runs: pd.DataFrame) -> pd.DataFrame:
-    """Select the runs with a solver that supports the problem."""
+    """Select the runs whose solver supports the problem."""
     return runs[runs.outcome != "unsupported"]
 
 
 def shifted_geometric_mean(values: pd.DataFrame, shift: float = _SHIFT) -> pd.Series:
-    """Return the geometric mean of each column plus a shift, less the shift.
-
-    Examples
-    --------
-    >>> shifted_geometric_mean(pd.DataFrame({"x": [1.0, 7.0]}), shift=1.0)["x"].round(12)
-    np.float64(3.0)
-    """
+    """Compute ``exp(mean(log(x + shift))) - shift`` for each column x."""
     return (values + shift).transform(np.log).mean(skipna=False).transform(np.exp) - shift
 
 
 def wide(runs: pd.DataFrame, unsolved: Any = np.inf) -> pd.DataFrame:
-    """Pivot seconds to a row per instance and a column per contender, NaN without a run."""
+    """Pivot times to rows of instances and columns of contenders; missing runs are NaN."""
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
     values = runs.total_s.where(runs.outcome == "solved", unsolved)
     return runs.assign(value=values).pivot(index=INSTANCE, columns=CONTENDER, values="value")[order]
@@ -133,9 +128,10 @@ def wide(runs: pd.DataFrame, unsolved: Any = np.inf) -> pd.DataFrame:
 def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
     """Count the outcomes of contenders, and compare their mean times on common instances.
 
-    A run that is not solved counts as its time limit. If a contender has runs of all instances,
-    contenders without have no mean. again_ratio is the mean time of the second solve relative to
-    the first, and warm_ratio the solver's time with a warm start over that without.
+    The time of an unsolved run is its time limit. If at least one contender has runs of all
+    instances, contenders with missing runs have no mean. again_ratio is the mean ratio of the
+    times of the second and the first solve. warm_ratio is the mean ratio of the solver's times
+    with and without a warm start.
     """
     tables = {}
     for group, rows in counted(runs).groupby([*GROUP, "size"], sort=False):
@@ -157,7 +153,7 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
 
 
 def profiles(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the shares solved within tau times the fastest time (Dolan and Moré, 2002)."""
+    """Compute the performance profiles of contenders (Dolan and Moré, 2002)."""
     pieces = {}
     for group, rows in runs.groupby(GROUP, sort=False):
         times = wide(rows)

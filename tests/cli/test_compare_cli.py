@@ -79,7 +79,7 @@ def test_a_file_of_kind_solvers_is_run_and_its_report_rewritten(compared, tmp_pa
         (["--draws", "0"], "draws must be a whole number >= 1"),
         (["--solvers", "NONESUCH"], "solvers names 'NONESUCH'; known are CBC"),
         (["--classes", "nonesuch"], "classes names 'nonesuch'"),
-        (["--classes", "ridge"], "none has a subproblem of the classes ridge"),
+        (["--classes", "ridge"], "no problem has a subproblem of the classes ridge"),
         (["--time-limit", "nan"], "time_limit must be"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A few runs with manually computed results."""
+"""Small tables of runs for tests with manually computed results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMIT = 60.0
 
 
 def run(solver: str, size: int = 100, seed: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return a run with solve times of 1 and 0.5 seconds, or with the given changes."""
+    """Return a run with solve times of 1 and 0.5 seconds, updated by the given changes."""
     row = {
         "problem_class": "ridge",
         "problem": "quickstart",

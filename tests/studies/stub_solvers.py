@@ -78,7 +78,7 @@ class Raising(CLARABEL):
 
 
 class Parent(CLARABEL):
-    """A solver that leaves a child process with all open files."""
+    """A solver that starts a child process, which keeps all files open."""
 
     def name(self):
         return "PARENT"

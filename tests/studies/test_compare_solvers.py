@@ -1,4 +1,4 @@
-"""Comparisons of solvers: outcomes, faulty solvers, journals and errors."""
+"""Tests of comparisons of solvers, with faulty solvers, journals and invalid arguments."""
 
 from types import SimpleNamespace
 
@@ -106,7 +106,7 @@ def test_a_larger_instance_is_skipped_if_the_smaller_one_hit_a_limit():
     runs = cm.compare_solvers(drawn, solvers=[Hanging()], sizes=[10, 20], time_limit=2.0, **options)
     frame = runs.to_frame().set_index("size")
     assert frame.outcome.tolist() == ["time limit", "time limit"]
-    assert frame.message[20] == "not run: size 10 ended in this way"
+    assert frame.message[20] == "skipped because the run of size 10 had the same outcome"
 
 
 def test_every_class_has_an_instance_by_its_name():
@@ -130,7 +130,7 @@ def test_every_class_has_an_instance_by_its_name():
         (["rigde"], {"sizes": [10]}, "names the class 'rigde'; known are allocation"),
         ([lambda n: 3], {"sizes": [10]}, "is a int for n = 10"),
         ([3], {"sizes": [10]}, "give a Market, a function n -> Market or the name of a class"),
-        ([MARKET], {"classes": ["ridge"]}, "none has a subproblem of the classes ridge"),
+        ([MARKET], {"classes": ["ridge"]}, "no problem has a subproblem of the classes ridge"),
         ([MARKET], {"classes": ["rigde"]}, "classes names 'rigde'; known are allocation"),
         ([MARKET], {"formulations": ["primul"]}, "'primul'; known are diagonal, dual"),
         ([MARKET], {"formulations": [["primal"]]}, r"formulations names \['primal'\]"),
@@ -139,7 +139,11 @@ def test_every_class_has_an_instance_by_its_name():
         ([MARKET], {"solvers": ["CLARABEL", "NOPE"]}, "solvers names 'NOPE'; known are C.*, exact"),
         ([MARKET], {"solvers": ["NAG"]}, "none of the solvers NAG is installed"),
         (["ridge"], {"sizes": 20.5}, "sizes must be a list of numbers, such as .* got 20.5"),
-        ([MARKET], {"solvers": [CLARABEL()]}, "your solver is named 'CLARABEL', which is taken"),
+        (
+            [MARKET],
+            {"solvers": [CLARABEL()]},
+            "rename your solver 'CLARABEL'; this name is reserved",
+        ),
         ([MARKET], {"settings": {"sloppy": None}}, "settings names 'sloppy'"),
         ([MARKET], {"settings": ["default"]}, "settings must be options by name"),
         ([MARKET], {"settings": {"reference": {"tolerance": 1.0}}}, "is a reserved name"),

@@ -1,4 +1,4 @@
-"""The journal keeps complete records and ignores partial records."""
+"""Tests of the journal, which keeps complete records and ignores incomplete records."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Measurements of one run: times, checks, and the row of a failed solver."""
+"""Tests of the measurements of a run: times, objectives, residuals and failures."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from convexmarket.studies.subproblems.markets import Declared, Instance
 
 
 def bowl(*, broken=0.0, exact=True, answer=None, lower=None):
-    """``min ||x - target||^2`` subject to ``x <= 1``, with a given solution and violation."""
+    """Return ``min ||x - target||^2`` subject to ``x <= 1``, with a given answer and violation."""
     targets = np.array([0.5, 3.0]), np.array([0.25, 2.0])
 
     def declared(_formulation):
@@ -65,14 +65,14 @@ def test_without_an_exact_method_the_tightest_solve_is_the_reference():
 def test_an_instance_without_an_accurate_solve_has_no_reference():
     row = measure_reference(bowl(exact=False, lower=2.0))
     assert (row["status"], row["certainty"]) == ("error", "none")
-    assert row["message"] == "no solver is near"
+    assert row["message"] == "no accurate solve"
 
 
 @pytest.mark.parametrize("error", [ParameterError("no space"), ZeroDivisionError("no space")])
 def test_a_point_without_an_answer_is_not_feasible(error):
     row = measure(bowl(answer=error), "primal", "CLARABEL", {})
     assert row["status"] == "optimal"
-    assert row["message"] == "the point gives no answer: no space"
+    assert row["message"] == "no answer can be computed from the point: no space"
     assert row["violation"] == np.inf
     assert np.isnan(row["objective"])
     assert row["dual_residual"] < 1e-6

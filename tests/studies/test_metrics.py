@@ -1,4 +1,4 @@
-"""Counts, means and profiles of solvers equal manually computed values."""
+"""Tests of the counts, means and profiles of solvers against manually computed values."""
 
 from __future__ import annotations
 

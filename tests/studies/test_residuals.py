@@ -1,4 +1,4 @@
-"""Residuals equal manually computed values and do not depend on units."""
+"""Tests of residuals, which equal manually computed values and do not depend on units."""
 
 import cvxpy as cp
 import numpy as np
@@ -11,7 +11,7 @@ from convexmarket.studies.residuals import kkt_residuals
 
 
 def two_dimensional():
-    """``min x^2 + y^2`` subject to ``x + y = 2``, ``x <= 3``: (1, 1) with nu = -2, lambda = 0."""
+    """Return ``min x^2 + y^2`` with ``x + y = 2`` and ``x <= 3``; (1, 1) is optimal, nu = -2."""
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
     return cp.Problem(cp.Minimize(x**2 + y**2), [x + y == 2, x <= 3])
 
@@ -28,9 +28,9 @@ class TestManualValues:
         ("point", "multipliers", "residuals"),
         [
             ([1.0, 1.0], [-2.0, 0.0], [0.0, 0.0, 0.0, 0.0]),
-            # The equation is violated (2.5 instead of 2). Slopes of 2 and 3 have multipliers of 2.
+            # The equation is violated (2.5 instead of 2). The gradient is (2, 3) instead of (2, 2).
             ([1.0, 1.5], [-2.0, 0.0], [0.5 / 2.5, 0.0, 1.0 / 3.0, 2.0 * 0.5 / 3.25]),
-            # The inequality is not active but has a nonzero multiplier.
+            # The inequality is not active, but its multiplier is not zero.
             ([1.0, 1.0], [-2.0, 0.5], [0.0, 0.0, 0.25, 0.5 * 2.0 / 2.0]),
         ],
     )

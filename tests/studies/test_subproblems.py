@@ -1,4 +1,4 @@
-"""Every declaration of a subproblem has the same optimum as an exact method."""
+"""Tests that every formulation of a subproblem has the optimum of an exact method."""
 
 import warnings
 from types import SimpleNamespace
@@ -86,7 +86,7 @@ def solve(declared, **options):
 
 
 def check(instance, formulation, tolerance=1e-7):
-    """Solve for two parameter values, and compare with the exact or the most accurate results."""
+    """Compare the answers for both parameter values with exact answers, or with those of ECOS."""
     first = CLASSES[instance.problem_class][0]
     declared, other = instance.declare(formulation), instance.declare(first)
     assert declared.problem.is_dcp(dpp=True)
@@ -173,7 +173,7 @@ def test_the_exact_fit_satisfies_the_optimality_conditions(seed, bound, repeated
     kernel = np.exp(-((points[:, None] - points) ** 2).sum(axis=2) / 2)
     p = rng.standard_normal(15)
     values, norm = np.split(fit(kernel, np.array([p, p]), bound).exact(p), [15])
-    # Stationarity: K (p - f) = nu f, where nu = f'(p - f) / norm^2, and 0 below the bound.
+    # Stationarity: K (p - f) = nu f. If the norm is below the bound, nu = 0.
     assert norm[0] <= bound * (1 + 1e-12)
     binds = norm[0] >= bound * (1 - 1e-12)
     nu = values @ (p - values) / bound**2 if binds else 0.0

@@ -1,4 +1,4 @@
-"""Verdicts on the statuses of solvers, from residuals and reference values."""
+"""Tests of outcomes, which depend on statuses, residuals and reference values."""
 
 import numpy as np
 import pandas as pd
@@ -86,7 +86,7 @@ def test_a_better_value_with_small_residuals_refutes_an_exact_method(better, ref
 
 
 def test_the_shipped_runs_keep_their_outcomes():
-    """The measurements of the stored study give the outcomes in its report."""
+    """The outcomes in the stored report follow from the stored measurements."""
     tables = read_tables(ROOT / "reports" / "solver-study")
     runs, references = tables["all-runs"], tables["all-references"]
     replies = [replayed(row) for row in runs.to_dict("records")]
@@ -99,7 +99,7 @@ def test_the_shipped_runs_keep_their_outcomes():
 
 
 def replayed(row):
-    """Reconstruct the reply of a solver from the row of its run."""
+    """Reconstruct the reply of a run from its row."""
     outside = row["outcome"] in ("time limit", "memory limit", "crashed")
     reply = {"ended": row["outcome"] if outside else "finished", "log": ""}
     if outside:

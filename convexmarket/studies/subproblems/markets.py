@@ -1,4 +1,4 @@
-"""Subproblems of markets: ``unscaled`` uses the weights a, other formulations ``m*a``."""
+"""Subproblems of markets in the weights a (``unscaled``) or in ``m*a`` (other formulations)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from convexmarket.terms import Budget, EtaRange
 
 Floats = NDArray[np.float64]
 
-#: Second value of a parameter relative to the first; relative gap of a complete search; powers of
-#: ``CHANGE`` in the search for a feasible eta.
-CHANGE, GAP, _STEPS = 1.25, 1e-6, sorted(range(-20, 20), key=abs)
+CHANGE = 1.25  # second value of a parameter, relative to its first value
+GAP = 1e-6  # largest relative gap of a successful certified search
+_STEPS = sorted(range(-20, 20), key=abs)  # exponents of CHANGE in the search for a feasible eta
 
 
 class Declared(NamedTuple):
-    """A DPP problem; ``place`` sets its parameters, ``answer`` returns its weights or model."""
+    """A DPP problem. ``place`` sets its parameters, and ``answer`` returns its weights or model."""
 
     problem: cp.Problem
     place: Callable[[Any], None]
@@ -36,11 +36,11 @@ class Declared(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A problem with several declarations, and with two ``values`` of its parameters.
+    """A problem with several formulations, and with one or two ``values`` of its parameters.
 
-    ``exact`` returns the optimum, or None if no method is known. ``scale`` is the smallest size to
-    which errors of the objective are relative. A sequence of programs has a ``search`` by
-    formulation, solver and options instead of ``declare``.
+    ``exact`` returns the optimum, or None if no exact method is known. Errors of the objective are
+    relative to its size, or to ``scale`` if the scale is larger. A problem that requires several
+    programs has ``search``, a function of formulation, solver and options, instead of ``declare``.
     """
 
     problem_class: str
@@ -54,12 +54,12 @@ class Instance:
 
 
 def values_of(*expressions: cp.Expression) -> Callable[[], Floats]:
-    """Return a function that joins the current values of expressions, NaN without a value."""
+    """Return a function that concatenates the values of expressions; missing values are NaN."""
     return lambda: np.hstack([np.asarray(each.value, dtype=float) for each in expressions])
 
 
 def off_simplex(weights: Floats, limit: float | Floats = 1.0) -> float:
-    """Return the violation of ``sum a = 1, 0 <= a <= limit``, relative to the largest weight."""
+    """Compute the largest relative violation of ``sum a = 1`` and of ``0 <= a <= limit``."""
     size = float(np.abs(weights).max(initial=0.0)) or 1.0
     outside = np.maximum(weights - limit, -weights).max(initial=0.0)
     return max(abs(float(weights.sum()) - 1.0), float(outside) / size)
@@ -70,9 +70,9 @@ def _value(market: Market, weights: Floats, eta: float) -> float:
 
 
 def at_eta(market: Market) -> Instance:
-    """Return a market at two values of eta, with the weights as its answer.
+    """Return the subproblem in the weights of a market, at two fixed values of eta.
 
-    Eta is optimal for the papers' market (A, Section IV), and feasible for any other market.
+    The first eta is optimal for the papers' market (A, Section IV), and feasible for other markets.
     """
     form, active = market.form, market.form.active
     low, high = form.eta_range
@@ -98,19 +98,17 @@ def at_eta(market: Market) -> Instance:
         if formulation != "unscaled":
             problem: Any = declare(market, etas[0], formulation)
             return Declared(problem, partial(setattr, problem, "eta"), lambda: problem.raw_weights)
-        # The papers' problem (A, Eq. 11) in the weights.
+        # The papers' problem (A, Eq. 11), declared in the weights.
         weights, eta = cp.Variable(int(active.sum()), name="a"), cp.Parameter(nonneg=True)
         payments = form.gamma * form.virtual_costs[active] @ weights
         constraints = [cp.sum(weights) == 1, weights >= 0]
-        if form.max_weight < 1:
-            constraints.append(weights <= form.max_weight)
+        constraints += [weights <= form.max_weight] if form.max_weight < 1 else []
         objective = cp.Minimize(form.mu * cp.norm(weights, 2) + eta * payments)
         answer = values_of(spread_out(weights, active))
         return Declared(cp.Problem(objective, constraints), partial(setattr, eta, "value"), answer)
 
     def exact(eta: float) -> Floats | None:
-        constraints = [*market.constraints, EtaRange(eta, eta)]
-        fixed = Market(market.sellers, market.objective, constraints)
+        fixed = Market(market.sellers, market.objective, [*market.constraints, EtaRange(eta, eta)])
         try:
             return allocate(fixed, "exact" if is_papers else "projections").weights
         except NotSupportedError:
@@ -122,7 +120,7 @@ def at_eta(market: Market) -> Instance:
 
 
 def certified_search(market: Market) -> Instance:
-    """Return the papers' market with a search over eta; the answer is the weights and eta."""
+    """Return the search over eta in the papers' market; the answer contains weights and eta."""
 
     def search(formulation: Any, solver: Any, options: Mapping[str, Any]) -> Allocation:
         given = {"formulation": formulation, "solver": solver, "solver_options": options}
@@ -144,9 +142,9 @@ def certified_search(market: Market) -> Instance:
 
 
 def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
-    """Return the weights under given guarantees: ``min mu*||a|| + sigma*s``, ``a <= s*epsilon``.
+    """Return the problem ``min mu*||a|| + sigma*s`` with ``sum a = 1, 0 <= a <= s*epsilon``.
 
-    Here ``s = 1/eta``, and the answer is the weights and s. The second epsilon is in reverse order.
+    Here ``s = 1/eta``, and the answer contains a and s. The second value is ``epsilon[::-1]``.
     """
 
     def declared(formulation: str) -> Declared:
@@ -176,16 +174,10 @@ def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
     )
 
 
-def granted(market: Market) -> Instance:
-    """Return :func:`guarantees` of a market whose constraints give every seller an epsilon."""
-    form = market.form
-    return guarantees(np.asarray(form.epsilon_caps), form.mu, form.sigma)
-
-
 def budget(market: Market) -> Instance:
-    """Return a market with a :class:`Budget`: one program in a and 1/eta, which are the answer.
+    """Return the program of a market with a :class:`Budget`; the answer contains a and 1/eta.
 
-    ``joint-scaled`` measures 1/eta in a unit that is natural for the budget.
+    The formulation ``joint-scaled`` divides 1/eta by its typical size under the budget.
     """
     form = market.form
 

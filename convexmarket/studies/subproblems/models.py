@@ -26,13 +26,13 @@ from convexmarket.studies.subproblems.markets import Declared, Instance, off_sim
 
 Floats = NDArray[np.float64]
 
-_TOLERANCE = 1e-13  # norm of the gradient at the exact model, relative to the longest row
-#: Largest number of private rows of the model behind a fit; scale of the noise in a prediction.
-_MOST_PRIVATE, _PREDICTION_NOISE = 500, 0.2
+_TOLERANCE = 1e-13  # gradient norm at the exact model, relative to the norm of the longest row
+_MOST_PRIVATE = 500  # largest number of private rows that train the model of a fit
+_PREDICTION_NOISE = 0.2  # scale of the noise in each prediction
 
 
 def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draw labelled rows from a data set, with replacement if it has too few rows."""
+    """Draw labelled rows from a data set, with replacement if the set has too few rows."""
     picked = rng.choice(len(X), size, replace=size > len(X))
     return X[picked], y[picked]
 
@@ -40,19 +40,18 @@ def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tupl
 def logistic(
     X: Floats, y: Floats, weights: Floats, regularization: float, noise: Floats
 ) -> Instance:
-    r"""Return logistic regression by objective perturbation, with two draws of the noise.
+    r"""Return the problem of logistic regression with objective perturbation, for two noise draws.
 
     .. math:: \min_w\; \sum_j a_j \log(1 + e^{-y_j w^\top x_j}) + \tfrac{\Lambda}{2}\|w\|^2
               + b^\top w
 
-    ``primal`` and its Fenchel ``dual`` multiply the objective by the number of rows.
+    The formulations ``primal`` and ``dual`` multiply the objective by the number of rows.
     """
     m, n_features = X.shape
     signed = y[:, None] * X
     longest = float(np.linalg.norm(X, axis=1).max()) or 1.0
 
-    def perturbed(b: Floats) -> PerturbedObjective:
-        return PerturbedObjective(X, y, weights, b, regularization)
+    perturbed = partial(PerturbedObjective, X, y, weights, regularization=regularization)
 
     def declared(formulation: str) -> Declared:
         w, b = cp.Variable(n_features, name="w"), cp.Parameter(n_features, name="noise")
@@ -80,7 +79,7 @@ def logistic(
 def draw_logistic(
     rows: Any, market: Market, regularization: float, rng: np.random.Generator
 ) -> Instance:
-    """Draw rows of the sellers of a market with positive weight, and noise for :func:`logistic`."""
+    """Draw rows and noise for :func:`logistic`, for the positive weights of a market."""
     bought = allocate(market)
     X, y = draw_rows(rows.X_train, rows.y_train, bought.weights.size, rng)
     used, scale = bought.weights > 0, 2.0 * rows.data_norm / bought.eta
@@ -89,18 +88,18 @@ def draw_logistic(
 
 
 def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> Instance:
-    r"""Return weighted ridge regression, with two vectors of labels.
+    r"""Return the problem of weighted ridge regression, for two vectors of labels.
 
     .. math:: \min_\theta\; \sum_j a_j (y_j - x_j^\top\theta)^2 + \lambda\|\theta\|^2
 
-    ``primal`` is the sum of squares of :math:`\sqrt{m a_j}(y_j - x_j^\top\theta)`. ``normal`` is
-    the quadratic form of the normal equations, and ``factor`` the same by a triangular factor.
+    ``primal`` multiplies the residuals by :math:`\sqrt{m a_j}`. ``normal`` is the quadratic form of
+    the normal equations, and ``factor`` uses a triangular factor of this quadratic form.
     """
     m, n_features = X.shape
     root = np.sqrt(weights)[:, None]
 
     def triangle(y: Floats) -> Floats:
-        """Return R with ``||R (theta, -1)||^2`` the objective."""
+        """Compute the triangular R such that the objective is ``||R (theta, -1)||^2``."""
         penalty = np.sqrt(regularization) * np.eye(n_features, n_features + 1)
         return np.asarray(np.linalg.qr(np.vstack([root * np.column_stack([X, y]), penalty]), "r"))
 
@@ -141,10 +140,10 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
 
 
 def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
-    r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
+    r"""Return the problem of fitting noisy predictions (K, Theorems 4 and 5), for two noise draws.
 
-    The answer is the fitted function at the points, followed by its norm. ``diagonal`` measures the
-    residuals in the eigenvectors of the kernel, and ``quadratic`` uses the kernel itself.
+    The answer contains the fitted values at the points, and the norm of the fitted function.
+    ``diagonal`` computes residuals in the kernel's eigenbasis. ``quadratic`` uses the kernel.
     """
     basis, size = KernelBasis(kernel), len(kernel)
     rank = basis.roots.size
@@ -180,13 +179,13 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
         lambda answer, p: float(np.sum((answer[:-1] - p) ** 2)),
         exact,
         lambda answer: max(0.0, float(answer[-1]) / max_norm - 1.0),
-        # The optimal objective is zero if f may interpolate all points; that of f = 0 is positive.
+        # The optimal objective can be zero, whereas the objective of f = 0 is positive.
         lambda p: float(np.sum(p**2)),
     )
 
 
 def draw_fit(rows: Any, regularization: float, size: int, rng: np.random.Generator) -> Instance:
-    """Draw points and noise for :func:`fit`; the private model is kernel ridge regression."""
+    """Draw points for :func:`fit`, and noisy predictions of kernel ridge regression."""
     X, y = rows.X_train[:_MOST_PRIVATE], rows.y_train[:_MOST_PRIVATE]
     kernel = partial(rbf_kernel, gamma=2.0 / rows.data_norm**2)
     model = KernelRidge(alpha=regularization * len(X), kernel="precomputed")
@@ -197,15 +196,15 @@ def draw_fit(rows: Any, regularization: float, size: int, rng: np.random.Generat
 
 
 def z_block(joint: JointMarket) -> Instance:
-    """Return the best weights of a joint market at a fixed eta, for the losses of two models.
+    """Return the subproblem in the weights of a joint market at a fixed eta, for two models.
 
-    ``exponential`` is the convex-concave procedure in z = log(a), linearised at the optimal
-    weights; ``purchase`` is the same choice in ``m*a``. Eta is optimal without a model.
+    ``exponential`` is a step of the convex-concave procedure in z = log(a), linearised at the
+    optimal weights. ``purchase`` is the same problem in ``m*a``. Eta is optimal for the zero model.
     """
     purchases = PurchaseStep(joint)
     if purchases.form is None:
         needed = "the z-block is linearised at the optimal weights of the method 'projections'"
-        raise NotSupportedError(f"{needed}; it does not apply to {shown(joint.market)}")
+        raise NotSupportedError(f"{needed}, which does not support {shown(joint.market)}")
     form, able = purchases.form
     start = purchases(np.zeros(joint.X.shape[1]))
     eta, costs = start.eta, joint.market.sellers.virtual_costs

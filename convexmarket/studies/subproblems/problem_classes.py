@@ -1,7 +1,7 @@
-"""Subproblems at any size: of a market, of a function that returns markets, or of a class name.
+"""Subproblems of a market, of a function that returns markets, or of a named class.
 
-A class draws sellers from the prior of the papers' experiment, and rows from its records of breast
-cancer; ridge regression uses medical charges.
+Classes draw sellers from the prior of the papers' experiment, and rows from its breast cancer data.
+Ridge regression and given guarantees use the data set of medical charges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from convexmarket.studies.subproblems import markets, models
 from convexmarket.studies.subproblems.markets import Floats, Instance
 from convexmarket.terms import Budget, MaxEpsilon, Noise, Payments, PowerCost, Spread
 
-#: Every class of subproblems, with its formulations.
+#: Formulations of each class of subproblems.
 CLASSES: dict[str, tuple[str, ...]] = {
     "allocation": ("primal", "dual", "projection", "unscaled"),
     "certified search": ("primal", "dual", "projection"),
@@ -41,7 +41,7 @@ Make = Callable[[int, np.random.Generator], Instance]
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A named subproblem at any size up to ``largest``, or at ``own_size`` only."""
+    """A named subproblem for all sizes up to ``largest``, or only for ``own_size``."""
 
     problem_class: str
     make: Make
@@ -50,11 +50,13 @@ class Family:
     largest: float = np.inf
 
 
-#: The subproblem of each class for a market.
+#: Functions that build the subproblem of a market, by class.
 _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
     "allocation": markets.at_eta,
     "certified search": markets.certified_search,
-    "given guarantees": markets.granted,
+    "given guarantees": lambda market: markets.guarantees(
+        np.asarray(market.form.epsilon_caps), market.form.mu, market.form.sigma
+    ),
     "budget": markets.budget,
     "variants": markets.at_eta,
 }
@@ -63,12 +65,12 @@ _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
 def families_of_market(
     example: Market, market_of: Callable[..., Market] | None = None, name: str = ""
 ) -> list[Family]:
-    """Return the subproblems of the example, or of ``market_of`` at any size with its pieces."""
+    """Return the subproblems of ``example``, or of the markets that ``market_of`` returns."""
     form = example.form
     if not any(term.adds_to == "sigma" for term in example.terms):
         raise NotSupportedError(f"{example!r} has no Noise term; add sigma * Noise()")
     if rough := [term for term in example.terms if not term.is_smooth]:
-        raise NotSupportedError(f"{rough[0]!r} has no gradient for residuals; leave it out")
+        raise NotSupportedError(f"{rough[0]!r} is not smooth; leave out this term")
     if form.epsilon_caps is not None:
         classes = ["given guarantees"]
     elif form.standard is not None and form.mu > 0:
@@ -89,7 +91,7 @@ def families_of_market(
 
 
 def families_of_class(name: str) -> list[Family]:
-    """Return the subproblem of a class on the data of this package."""
+    """Return the subproblem of a class, with the data sets of this package."""
     if name not in CLASSES:
         known = ", ".join(sorted(CLASSES))
         raise ParameterError(f"problems names the class {name!r}; known are {known}")
@@ -97,10 +99,10 @@ def families_of_class(name: str) -> list[Family]:
     return [Family(name, partial(_drawn, name), largest=largest)]
 
 
-#: Largest number of predictions of a fit, and regularization of classifiers.
-_MOST_POINTS, _REGULARIZATION = 1_000, 0.03
+_MOST_POINTS = 1_000  # largest number of predictions in a fit
+_REGULARIZATION = 0.03  # regularization of the classifiers
 _PRIOR, _RISK = Uniform(float(np.exp(-4)), float(5 * np.exp(-4))), 3.0 * Spread() + 10.0 * Noise()
-#: Guarantees, in nats, of conservative, medium and liberal people, and their shares (R).
+#: Ranges of epsilon for conservative, medium and liberal people, and their shares (R).
 _GRANTS, _SHARES = ((0.01, 0.2), (0.2, 1.0), (1.0, 1.0)), (0.34, 0.43, 0.23)
 _LABEL_NOISE = 0.1
 
@@ -140,5 +142,4 @@ def _market(name: str, size: int, rng: np.random.Generator) -> Market:
 
 def _grants(size: int, rng: np.random.Generator) -> Floats:
     group = rng.choice(len(_GRANTS), size, p=_SHARES)
-    low, high = np.array(_GRANTS).T
-    return rng.uniform(low[group], high[group])
+    return rng.uniform(*np.array(_GRANTS)[group].T)
