@@ -177,7 +177,7 @@ class OwnData(tables.Table):
 
     @model_validator(mode="after")
     def _only_features(self) -> Self:
-        feature_columns([], self.label, list(self.features), report=self.report)
+        feature_columns([], self.label, list(self.features), report=self.report, id=self.id)
         return self
 
     @property
@@ -281,16 +281,16 @@ def _read(
 ) -> pd.DataFrame:
     """Read and check rows, indexed by the ids of the sellers or by lines."""
     data: OwnData = problem.data
-    named = {column: role for column, role in roles.items() if column is not None}
-    cells, place = read_cells(problem, name, list(named), na_values)
+    names = {role: column for column, role in roles.items() if column is not None}
+    cells, place = read_cells(problem, name, list(names.values()), na_values)
     table = cells[list(data.features)].replace("", None)
     ids = [f"{place.rpartition(' ')[2]}-{line}" for line in cells.index]
-    if named:
-        listed = cells[list(named)].rename(columns=named)
+    if names:
+        listed = cells[list(names.values())].set_axis(list(names), axis=1)
         options: Any = {"show_cells": show_cells, "is_csv": True}
-        listed = lists.checked_list(listed, problem.prior, place, data.id, **options)
+        listed = lists.checked_list(listed, problem.prior, place, names, **options)
         ids = listed["id"].tolist() if "id" in listed else ids
-        table = table.assign(**{column: listed[role] for column, role in named.items()})
+        table = table.assign(**{column: listed[role] for role, column in names.items()})
     for column, declared in data.features.items():
         if set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
             table[column] = table[column].str.capitalize()
