@@ -167,6 +167,7 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
         ),
         ({"id": 3}, DataError, "no column is called 3"),
         ({"id": "name"}, DataError, r"no column is called 'name'.* one of them as id$"),
+        ({"target": None}, DataError, "no column is called None"),
         ({"group": "region"}, DataError, r"no column is called 'region'.* as group$"),
         ({"learner": cm.PrivateLogisticRegression}, ParameterError, "PrivateLogisticRegression"),
         ({"learner": LogisticRegression()}, ParameterError, "guarantees the epsilon bought"),

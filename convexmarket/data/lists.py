@@ -243,7 +243,7 @@ def column_named(
     if not isinstance(given, Hashable):
         python = _IN_PYTHON.get(option, option)
         raise ParameterError(f"{python} must be the name of a column, got {shown(given)}")
-    if given is not None and given in columns:
+    if given is not None and columns.count(given) == 1:
         return given
     for candidate in common if given is None else (bare(given),):
         matches = [name for name in columns if bare(name) == candidate]
@@ -254,7 +254,7 @@ def column_named(
             )
         if matches:
             return matches[0]
-    sought = " or ".join(map(repr, common)) if given is None else repr(given)
+    sought = " or ".join(map(repr, common)) if given is None and common else repr(given)
     python = _IN_PYTHON.get(option, option)
     in_file = f", {_IN_FILES[python]} in a file" if python in _IN_FILES else ""
     remedy = f"Name one of them as {option}" if option else "Rename one"

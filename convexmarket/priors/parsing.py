@@ -105,7 +105,7 @@ def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prio
         takes = ", ".join(inspect.signature(build).parameters)
         text = f"{str(error).replace('.__init__()', ':')}; the parameters are {takes}"
         if values:  # of a text, with too many or too few commas
-            text = f"got {len(values)} parameters; give {takes}, such as {vars(build)['example']}"
+            text = f"prior has {len(values)} values; give {takes}, such as {vars(build)['example']}"
         raise PriorError(text) from None
 
 
