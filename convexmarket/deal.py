@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -211,12 +213,8 @@ class Deal(Shown):
             If a file exists or has another ending. If a DataError is raised, no file was written.
         """
         place, certificate = Path(path), json_of(self.to_dict(audit))
-        is_file = bool(place.suffix) and not place.is_dir()
-        if is_file and place.suffix not in (".csv", ".parquet"):
-            raise ParameterError(f"{place} ends in neither .csv nor .parquet; choose one of these")
-        table = self.offers.reset_index(names=str(self.offers.index.name or "id"))
-        offers: Content = partial(write_csv, table)
-        if is_file:
+        offers: Content = partial(write_csv, table := self.offers.reset_index(names="id"))
+        if place.suffix and not place.is_dir():
             if place.suffix == ".parquet":
                 offers = table.to_parquet(index=False)
             contents = {place: offers, certificate_of(place): certificate}
@@ -232,19 +230,22 @@ class Deal(Shown):
         write_together(contents, private=True, force=force)
         return tuple(contents)
 
-    def record(self, ledger: Ledger, source: str | None = None) -> int:
+    def record(self, ledger: Ledger, source: str | None = None, *, again: bool = False) -> int:
         """Record the sales in a ledger, charge the model, and return the number of sales.
 
         Raises
         ------
         DataError
-            If the ledger belongs to a market, or has recorded the ``source`` before.
+            If the ledger belongs to a market. Unless ``again`` is True, also if the ledger has
+            recorded sales of the same ``source`` or of the same offers before.
         """
         if ledger.of_market:
             raise DataError(f"{ledger.path} belongs to an online market; give another ledger")
         ids = [str(seller) for seller in self.offers.index]
-        paid = self.offers["payment"].to_numpy()
-        sold = ledger.sell(ids, self.offers["epsilon"], paid, source=source)
+        write_csv(self.offers.reset_index(names="id"), content := StringIO(newline=""))
+        offers = f"sha256:{sha256(content.getvalue().encode()).hexdigest()}"
+        sales = self.offers["epsilon"].to_numpy(), self.offers["payment"].to_numpy()
+        sold = ledger.sell(ids, *sales, source=(offers, source), again=again)
         if self.model is not None:
             ledger.account(ids).charge(self.model.guarantee_)
         return sold
@@ -285,7 +286,7 @@ def price(
     id: str | None = None,
     group: str | None = None,
     at_least: Mapping[str, float] | None = None,
-    na_values: Sequence[str] = (),
+    na_values: str | Sequence[str] = (),
     show_cells: bool = False,
     progress: Progress | None = None,
 ) -> Deal:
@@ -312,7 +313,7 @@ def price(
         weight without reports (:func:`~convexmarket.calibrate_gamma`).
     at_least : mapping of str to float, optional
         Smallest share of each group in the total weight (:class:`GroupShare`).
-    na_values, show_cells : sequence of str, bool
+    na_values, show_cells : str or sequence of str, bool
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``, and whether an error shows
         the private text of the first invalid report.
     progress : callable, optional
@@ -347,12 +348,11 @@ def price(
         objective = objective + checks.check_positive("gamma", gamma) * Payments()
         prior = as_prior(prior, error=ParameterError)
         return table.deal(prior, objective, constraints, ask, id, stage)
-    checks.check_list("na_values", na_values, "texts such as 'k.A.'")
     cells: Any = {"na_values": na_values, "show_cells": show_cells}
     source: dict[str, Any] = {}
     stage("reading")
     if isinstance(table, str | PathLike):
-        listed = read_list(table, _one_prior(prior), id, ask, group, trim=True, **cells)
+        listed = read_list(table, _one_prior(prior), id, ask, group, **cells)
         listed = listed.set_axis(pd.Index(listed.pop("id"), name=id or "id"))
         source = {"source": {"file": str(table), "sha256": digest(Path(table))}}
     else:
@@ -380,7 +380,7 @@ def buy(
     id: str | None = None,
     group: str | None = None,
     random_state: RandomSource = None,
-    na_values: Sequence[str] = (),
+    na_values: str | Sequence[str] = (),
     show_cells: bool = False,
     progress: Progress | None = None,
 ) -> Deal:
@@ -433,9 +433,10 @@ def buy(
     ('by construction', True)
     """
     stage = _stages(progress)
-    columns = {"ask": ask, "id": id, "group": group}
     stage("reading")
-    people, listed = _people(table, prior, columns, na_values, show_cells)
+    named = {"ask": ask, "id": id, "group": group}
+    people, listed, columns = _people(table, prior, named, na_values, show_cells)
+    target = column_named(people.columns, target, (), "target")
     public = {"features": features, "classes": classes, "target_range": target_range}
     if learner is None:
         learner = default_learner(_labels(people, target), **public)
@@ -521,32 +522,29 @@ def _people(
     table: Any,
     prior: PriorOrPriors,
     named: Mapping[str, str | None],
-    na_values: Sequence[str],
+    na_values: str | Sequence[str],
     show_cells: bool,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Read the rows, and the checked reports and groups of the sellers, indexed by name."""
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """Read the rows, the checked reports and groups of the sellers, and the columns by role."""
     given = [name for name in named.values() if name is not None]
     people, lines, place = read_rows(table, na_values, given)
     if people.empty:
         file = f"{table}: " if isinstance(table, str | PathLike) else ""
         raise DataError(f"{file}the table has no rows; give one row per seller")
-    ask = column_named(people.columns, named["ask"], REPORT_NAMES, "--sensitivity-column")
-    columns, index = {"sensitivity": people[ask]}, people.index
-    for role in ("id", "group"):
-        if named[role] is not None:
-            columns[role] = people[
-                column_named(people.columns, named[role], (), f"--{role}-column")
-            ]
-    named_rows = "id" not in columns and not checks.is_default(index)
-    if named_rows:
-        columns["id"] = pd.Series(index, index, name=index.name or "index")
-    id_name = columns["id"].name if "id" in columns else None
-    cells = pd.DataFrame({role: column.set_axis(lines) for role, column in columns.items()})
-    how: Any = {"trim": (is_csv := place.endswith("line")), "is_csv": is_csv}
-    listed = checked_list(cells, _one_prior(prior), place, id_name, show_cells=show_cells, **how)
+    columns = {
+        role: column_named(people.columns, name, REPORT_NAMES if role == "ask" else (), role)
+        for role, name in named.items()
+        if name is not None or role == "ask"
+    }
+    cells = people[list(columns.values())].set_axis(["sensitivity", *list(columns)[1:]], axis=1)
+    names, index = dict(zip(map(str, cells), columns.values(), strict=True)), people.index
+    if named_rows := "id" not in cells and not checks.is_default(index):
+        cells, names["id"] = cells.assign(id=index), index.name or "index"
+    how: Any = {"show_cells": show_cells, "is_csv": place.endswith("line")}
+    listed = checked_list(cells.set_axis(lines), _one_prior(prior), place, names, **how)
     if "id" in listed:
-        index = pd.Index(listed.pop("id")).rename(index.name if named_rows else id_name)
-    return people.set_axis(index), listed.set_axis(index)
+        index = pd.Index(listed.pop("id")).rename(index.name if named_rows else names["id"])
+    return people.set_axis(index), listed.set_axis(index), columns
 
 
 def _one_prior(prior: PriorOrPriors) -> Prior | None:
@@ -578,7 +576,7 @@ def _rows(
             "features", features, PublicFeatures, "a PublicFeatures({column: range})"
         )
     declared = None if features is None else list(features.columns)
-    roles = {"report": named["ask"], "id": named["id"], "group": named["group"]}
+    roles = {"report": named["ask"], "id": named.get("id"), "group": named.get("group")}
     columns = feature_columns(list(people.columns), target, declared, **roles)
     if features is not None:
         return people, labels
@@ -592,6 +590,8 @@ def _rows(
 
 def certificate_of(offers: Path) -> Path:
     """Return the path of a certificate, such as offers.certificate.json for offers.csv."""
+    if offers.suffix not in ("", ".csv", ".parquet"):
+        raise ParameterError(f"{offers} ends in neither .csv nor .parquet; name such a file")
     return offers.with_suffix(".certificate.json")
 
 

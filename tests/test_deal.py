@@ -39,8 +39,8 @@ def learner():
 
 
 def deal(table, **options):
-    options = {"learner": learner(), "gamma": 0.1, "random_state": Simulation(0)} | options
-    return cm.buy(table, ask="ask", target="ill", prior=PRIOR, **options)
+    usual = {"target": "ill", "learner": learner(), "gamma": 0.1, "random_state": Simulation(0)}
+    return cm.buy(table, ask="ask", prior=PRIOR, **usual | options)
 
 
 def test_a_deal_equals_its_separate_steps():
@@ -126,7 +126,8 @@ def test_a_deal_is_written_into_a_private_folder(tmp_path):
     page = tmp_path / "deal" / "deal.md"
     assert page.read_text().startswith("# What was bought")
     assert result.model.guarantee_.statement() in page.read_text()
-    written = pd.read_csv(page.with_name("offers.csv"), index_col="patient")
+    written = pd.read_csv(page.with_name("offers.csv"), index_col="id")
+    written = written.rename_axis("patient")
     pd.testing.assert_frame_equal(written, result.offers, check_dtype=False, rtol=1e-12)
     assert json.loads(page.with_name("certificate.json").read_text()) == result.to_dict()
     loaded = cm.load_model(page.with_name("model.json"))
@@ -165,8 +166,9 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
             "features must be a PublicFeatures",
         ),
         ({"id": 3}, DataError, "no column is called 3"),
-        ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python, "),
-        ({"group": "region"}, DataError, r"no column is called 'region'.* \(group in Python, "),
+        ({"id": "name"}, DataError, r"no column is called 'name'.* one of them as id$"),
+        ({"target": None}, DataError, "no column is called None"),
+        ({"group": "region"}, DataError, r"no column is called 'region'.* as group$"),
         ({"learner": cm.PrivateLogisticRegression}, ParameterError, "PrivateLogisticRegression"),
         ({"learner": LogisticRegression()}, ParameterError, "guarantees the epsilon"),
         (
@@ -181,12 +183,10 @@ def test_incompatible_options_are_refused(options, error, words):
         deal(patients(), **options)
 
 
-def test_truth_values_as_reports_and_text_as_na_values_are_refused():
+def test_truth_values_as_reports_are_refused():
     market = {"prior": cm.Uniform(0, 1), "objective": OBJECTIVE, "gamma": 0.1}
     with pytest.raises(DataError, match="row 1: the report is not a number"):
         cm.price(pd.DataFrame({"ask": [True, True]}), **market)
-    with pytest.raises(ParameterError, match="na_values must be a list of texts"):
-        cm.price(pd.DataFrame({"ask": [0.1, 0.2]}), na_values="k.A.", **market)
 
 
 def test_columns_can_be_named_by_numbers():
@@ -199,6 +199,22 @@ def test_a_report_as_feature_is_refused():
     custom = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"ask": (0.0, 0.1)}))
     with pytest.raises(ParameterError, match="'ask' is the sellers' report"):
         deal(patients(), learner=custom)
+    custom = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"patient": ["P0"]}))
+    with pytest.raises(ParameterError, match="'patient' is the column of ids"):
+        deal(patients(), learner=custom, id="Patient")
+
+
+@pytest.mark.parametrize(("target", "role"), [("ask", "report"), ("clinic", "group")])
+def test_a_column_of_the_sale_as_label_is_refused(target, role):
+    with pytest.raises(ParameterError, match=f"'{target}' is the column of {role}s"):
+        deal(patients(), target=target, group="clinic")
+
+
+def test_columns_named_in_other_letters_are_not_features():
+    table = pd.DataFrame({"x": [0.1, 0.2, 0.3] * 20, "Price": 0.05, "ill": [-1, 1] * 30})
+    public = {"target": "Ill", "prior": PRIOR, "learner": cm.PrivateLogisticRegression()}
+    bought = cm.buy(table, ask="price", budget=1, constraints=[cm.Cap(2)], **public)
+    assert bought.model.feature_names_in_.tolist() == ["x"]
 
 
 def test_the_error_for_an_invalid_cell_states_its_line_and_quotes_it_on_request(tmp_path):
@@ -227,8 +243,11 @@ def test_a_file_keeps_its_ids_as_text(tmp_path):
     path = tmp_path / "asks.csv"
     path.write_text("Nr.;ask;age\n007;0,03;40\n008;k.A.;41\n")
     market = {"ask": "ask", "id": "Nr.", "prior": PRIOR, "objective": OBJECTIVE, "gamma": 0.1}
-    with pytest.raises(DataError, match="line 3: the report is not a number"):
-        cm.price(path, na_values=["k.A."], **market)
+    for empty in ("k.A.", ["-", "k.A."]):
+        with pytest.raises(DataError, match="line 3: the report is missing"):
+            cm.price(path, na_values=empty, **market)
+    with pytest.raises(ParameterError, match="na_values must be a list of texts"):
+        cm.price(path, na_values=5, **market)
     path.write_text("Nr.;ask;age\n007;0,03;40\n008;0,04;41\n")
     stages = []
     priced = cm.price(path, progress=stages.append, **market)
@@ -249,9 +268,9 @@ def test_an_ask_outside_the_prior_of_a_group_names_the_seller():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ask", "the report is not a number.*"),
+        ("ask", r"the report is missing \(empty cell of column 'ask'\); .*"),
         ("ill", r"the label \(column 'ill'\) is missing"),
-        ("clinic", "the group is missing"),
+        ("clinic", r"the group is missing \(empty cell of column 'clinic'\); .*"),
     ],
 )
 def test_the_error_for_an_empty_cell_states_its_row_and_role(name, message):

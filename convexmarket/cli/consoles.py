@@ -38,7 +38,10 @@ def list_of(kind: Callable[[str], Any], help: str) -> Any:
     """Create an option for a comma-separated list."""
 
     def parse(text: str) -> list[Any]:
-        return [kind(part.strip()) for part in text.split(",") if part.strip()]
+        try:
+            return [kind(part.strip()) for part in text.split(",") if part.strip()]
+        except ValueError:
+            raise typer.BadParameter(f"give numbers such as 100,1000, not {text!r}") from None
 
     return typer.Option(parser=parse, metavar="A,B,...", help=help)
 

@@ -77,7 +77,6 @@ def price(
                 f"give --mu and --sigma: the weights of spread and noise. {risk}, see "
                 "docs/howto/choose.md"
             )
-        ui.needs("--at-least", at_least, group_column=group_column)
         table: Any = file
         if dask is not None:
             from convexmarket import partitions
@@ -101,7 +100,7 @@ def price(
             id=id_column,
             ask=sensitivity_column,
             group=group_column,
-            at_least=shares_of(at_least),
+            at_least=shares_of(at_least, group_column),
             na_values=na_values or (),
             show_cells=show_cells,
             progress=ui.stages(status),
@@ -128,8 +127,8 @@ def price(
     ui.warn_of_reports()
 
 
-def shares_of(at_least: list[str] | None) -> dict[str, float]:
-    """Parse the shares of groups in ``--at-least``."""
+def shares_of(at_least: list[str] | None, group_column: str | None) -> dict[str, float]:
+    """Parse the shares of groups in ``--at-least``, which requires ``--group-column``."""
     given = [text.rpartition(":")[::2] for text in at_least or ()]
     try:
         shares = {group: float(share) for group, share in given if group}
@@ -138,6 +137,8 @@ def shares_of(at_least: list[str] | None) -> dict[str, float]:
     if len(shares) < len(given):
         words = "must be GROUP:SHARE, such as north:0.3, once for each group"
         raise ParameterError(f"--at-least {words}, got {', '.join(at_least or ())}")
+    ui.needs("--at-least", at_least, group_column=group_column)
+    ui.needs("--group-column", group_column, at_least=at_least)
     return shares
 
 
@@ -190,7 +191,6 @@ def buy(
 
     with ui.errors_in_one_line(), ui.err.status("buying ...") as status:
         ui.needs("--ledger", books, again=again)
-        ui.needs("--at-least", at_least, group_column=group_column)
         for name in ("deal.md", "offers.csv", "certificate.json", "model.json"):
             check_place(target / name, force=force)
         problem: Any = load_file(file, settings or [])
@@ -199,15 +199,14 @@ def buy(
                 gamma=gamma,
                 budget=budget,
                 group=group_column,
-                at_least=shares_of(at_least),
+                at_least=shares_of(at_least, group_column),
                 na_values=na_values or (),
                 show_cells=show_cells,
                 progress=ui.stages(status),
             )
             status.update("writing ...")
-            path = problem.place(problem.data.file)
-            source = None if again or ledger is None else f"sha256:{digest(path)}"
-            recorded = None if ledger is None else deal.record(ledger, source)
+            source = f"sha256:{digest(problem.place(problem.data.file))}"
+            recorded = None if ledger is None else deal.record(ledger, source, again=again)
             deal.write(target, force=force)
     ui.say("\n".join(deal.statements()))
     if recorded is not None:
@@ -261,9 +260,8 @@ def ledger_command(
                         "offer is accepted; record lists in another ledger"
                     )
                 table = read_sales(record)
-                source = None if again else f"sha256:{digest(record)}"
                 sold = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()
-                sales = ledger.sell(*sold, source=source)
+                sales = ledger.sell(*sold, source=f"sha256:{digest(record)}", again=again)
                 ui.say(f"Recorded {sales:,} sales from a list of {len(table):,} sellers")
             elif export is not None:
                 ui.write_table(ledger.balance(), export, force=force)

@@ -12,16 +12,19 @@ from typing import Literal, TypeAlias
 
 from convexmarket.errors import DataError, ParameterError
 
-__all__ = ["ID_NAMES", "REPORT_NAMES", "Role", "feature_columns", "refuse_reports", "roles_of"]
+__all__ = ["ID_NAMES", "REPORT_NAMES", "Role", "bare", "feature_columns", "roles_of"]
 
 Role: TypeAlias = Literal["id", "report", "group", "quota"]
 
-ID_NAMES = ("id", "seller", "name", "seller_id")
-REPORT_NAMES = ("sensitivity", "cost", "c", "reported_sensitivity", "report", "ask")
+#: Names of a column of ids that are recognised only as whole names, not as words in a name.
+_WHOLE = ("patient", "person", "subject", "customer", "user", "client", "nr", "no")
+#: Common names of the columns of ids and reports, the most likely first.
+ID_NAMES = ("id", "seller", "name", "seller_id", *_WHOLE)
+REPORT_NAMES = ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "cost", "c")
 #: Common names of columns that describe the sale.
 _NAMES: dict[Role, tuple[str, ...]] = {
     "id": ID_NAMES,
-    "report": (*REPORT_NAMES, "costs", "reported", "asking", "price", "epsilon"),
+    "report": (*REPORT_NAMES, "costs", "reported", "price", "epsilon"),
     "group": ("group", "groups"),
     "quota": ("quota", "quotas"),
 }
@@ -51,21 +54,14 @@ def _is_called(column: str, common: tuple[str, ...]) -> bool:
 
     A single letter is recognised only if it is the whole name.
     """
-    name = column.strip().lower()
-    words = re.split(r"[^a-z0-9]+", name)
-    return name in common or any(len(word) > 1 and word in common for word in words)
+    name = bare(column)
+    words = {word for word in re.split(r"[^a-z0-9]+", name) if len(word) > 1}.difference(_WHOLE)
+    return name in common or not words.isdisjoint(common)
 
 
-def refuse_reports(features: Sequence[str], **named: str | None) -> None:
-    """Raise an error if a feature that the user named is a report."""
-    given = named.get("report")
-    for column in features:
-        if column == given or (given is None and column.strip().lower() in REPORT_NAMES):
-            raise ParameterError(
-                f"the feature {column!r} is the sellers' report, on which weights and payments "
-                "depend, so no guarantee covers a model with this feature; omit it from features, "
-                "or name another column as the reports (report)"
-            )
+def bare(column: object) -> str:
+    """Return the name of a column in lower case, without outer blanks and points."""
+    return str(column).strip(" .\t\r\n").lower()
 
 
 def feature_columns(
@@ -83,17 +79,25 @@ def feature_columns(
     DataError
         If the table contains only the label and columns of the sale.
     ParameterError
-        If a feature is the label column or a report.
+        If a feature is the label, an id or a report, or the label is a column of the sale.
 
     Examples
     --------
     >>> feature_columns(["id", "age", "sensitivity", "ill"], "ill")
     ('age',)
     """
+    for role in ("report", "id", "group"):
+        if target == named.get(role):
+            raise ParameterError(f"the label {target!r} is the column of {role}s; name another one")
+    report, id = named.get("report"), named.get("id")
+    for column in features or ():
+        why = {target: "the label", id: "the column of ids"}.get(column)
+        if column == report or (report is None and bare(column) in REPORT_NAMES):
+            why = "the sellers' report (unless you name another column as the reports), on which "
+            why += "weights and payments depend, so no guarantee covers a model with this feature"
+        if why is not None:
+            raise ParameterError(f"the feature {column!r} is {why}; omit it from features")
     if features is not None:
-        if target in features:
-            raise ParameterError(f"the feature {target!r} is the label; omit it from features")
-        refuse_reports(features, **named)
         return tuple(features)
     others = [column for column in columns if column != target]
     roles = roles_of(others, **named)

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from convexmarket.checks import check_list
 from convexmarket.data.csv_cells import may_be_guarded, unguarded
 from convexmarket.data.files import open_regular
 from convexmarket.errors import DataError
@@ -48,7 +49,7 @@ _LINE_END = "\r\n|\r|\n"
 def read_texts(
     path: str | Path,
     choose: Callable[[list[str]], Sequence[str]] | None = None,
-    na_values: Sequence[str] = (),
+    na_values: str | Sequence[str] = (),
     most_rows: int | None = None,
 ) -> pd.DataFrame:
     """Read columns of a CSV file as text.
@@ -62,7 +63,7 @@ def read_texts(
     path : path
     choose : callable, optional
         Function from the header to the names of the columns to read.
-    na_values : sequence of str, optional
+    na_values : str or sequence of str, optional
         Texts that mark an empty cell, such as ``"k.A."``. Surrounding blanks are ignored.
     most_rows : int, optional
         Largest number of rows to return. By default, all rows are returned.
@@ -79,6 +80,8 @@ def read_texts(
         If the file cannot be read, is not UTF-8 text, is empty, is too large for memory, or has a
         row whose number of fields differs from the number of columns in the header.
     """
+    na_values = [na_values] if isinstance(na_values, str) else na_values
+    check_list("na_values", na_values, "texts such as 'k.A.'")
     content = _content(path)
     header, separator, lines, start = _header(content, path)
     names = header if choose is None else list(choose(header))

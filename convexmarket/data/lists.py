@@ -7,7 +7,7 @@ to a wrong payment.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from convexmarket.checks import forms_of, shown
-from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
+from convexmarket.data.columns import ID_NAMES, REPORT_NAMES, bare
 from convexmarket.data.csv_rows import SEPARATORS, numbers_in, read_texts
 from convexmarket.data.files import open_regular
 from convexmarket.data.tables import as_frame, read_parquet
@@ -52,8 +52,7 @@ def read_list(
     sensitivity_column: str | None = None,
     group_column: str | None = None,
     *,
-    trim: bool = False,
-    na_values: Sequence[str] = (),
+    na_values: str | Sequence[str] = (),
     show_cells: bool = False,
 ) -> pd.DataFrame:
     """Read and check the ids and sensitivities of sellers.
@@ -65,13 +64,9 @@ def read_list(
     prior : Prior or None
         Distribution of the sensitivities, whose support must contain the reports. Pass None if
         sellers have different distributions.
-    id_column, sensitivity_column : str, optional
-        Columns of the ids and of the reports, required if they do not have common names.
-    group_column : str, optional
-        Column of the groups.
-    trim : bool
-        Whether to remove blanks around ids. If False, an error is raised for ids with such blanks.
-    na_values : sequence of str
+    id_column, sensitivity_column, group_column : str, optional
+        Columns of the ids, reports and groups. Common names of ids and reports are recognised.
+    na_values : str or sequence of str
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
     show_cells : bool
         Whether an error message contains the first wrong report. By default, messages contain only
@@ -109,33 +104,36 @@ def read_list(
     else:
         table, place = read_texts(Path(reports), choose, na_values), f"{reports}: line"
         is_csv = True
-    id_name = table.columns[0]
-    table = table.set_axis(["id", "sensitivity", "group"][: table.shape[1]], axis=1)
+    names = dict(zip(("id", "sensitivity", "group"), table.columns, strict=False))
+    table = table.set_axis(list(names), axis=1)
     without_id = blank(table["id"])
     if without_id.any():
         table = table[~(without_id & blank(table["sensitivity"]))]
-    options: dict[str, Any] = {"trim": trim, "show_cells": show_cells, "is_csv": is_csv}
-    return checked_list(table, prior, place, id_name, **options)
+    return checked_list(table, prior, place, names, show_cells=show_cells, is_csv=is_csv)
 
 
 def checked_list(
     table: pd.DataFrame,
     prior: Supported | None,
     place: str,
-    id_name: Any,
+    names: Mapping[str, Any],
     *,
-    trim: bool = True,
     show_cells: bool = False,
     is_csv: bool = False,
 ) -> pd.DataFrame:
     """Convert the sensitivities of a list to numbers, or raise an error with the invalid lines.
 
     ``table`` contains some of the columns id, sensitivity and group. Its index contains the line or
-    row numbers of ``place``, such as "rows.csv: line". ``id_name`` is the original column of ids.
+    row numbers of ``place``, such as "rows.csv: line". ``names`` maps its columns to the original
+    names.
     """
     if table.empty:
         file = place.removesuffix("line").removesuffix("row")
         raise DataError(f"{file}the list has a header but no sellers; give one row per seller")
+    for role, what in {"sensitivity": "the report", "group": "the group"}.items():
+        if role in table:
+            why = f"is missing (empty cell of column {names[role]!r}); fill it in, or omit the row"
+            refuse(place, blank(table[role]), why, what)
     listed = table.copy()
     if is_csv and "group" in table:  # store each of the few names once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
@@ -148,25 +146,26 @@ def checked_list(
         for wrong, why in _report_faults(listed["sensitivity"], prior):
             refuse(place, wrong, why, "the report", cells)
     if "id" in table:
-        listed["id"] = forms = _forms(table["id"], place, trim)
-        refuse(place, blank(forms), f"is not an id (column {id_name!r})", cells=table["id"])
+        listed["id"] = forms = _forms(table["id"], place)
+        refuse(place, blank(forms), f"is not an id (column {names['id']!r})", cells=table["id"])
         if not forms.is_unique:
-            why = f"is the id of an earlier seller (column {id_name!r}); ids must be distinct"
+            why = f"is the id of an earlier seller (column {names['id']!r}); ids must be distinct"
             refuse(place, forms.duplicated(), why, cells=table["id"])
-    if "group" in table:
-        refuse(place, blank(table["group"]), "is missing", "the group")
     pa.default_memory_pool().release_unused()  # the search for equal ids needs the most memory
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 
-def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any]:
-    """Compute the normal forms of ids. Ids without a visible character are unchanged."""
+def _forms(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
+    """Compute the normal forms of ids. Blanks around ids are removed in files, not in tables.
+
+    Ids without a visible character are unchanged.
+    """
     others = ~blank(ids)
     if isinstance(ids.dtype, pd.StringDtype):
         others &= ~ids.str.fullmatch(_PLAIN)
     if not others.any():
         return ids
-    texts = [id.strip() if trim and isinstance(id, str) else id for id in ids[others]]
+    texts = [id.strip() if place != "row" and isinstance(id, str) else id for id in ids[others]]
     lines = ids.index.to_numpy()[others.to_numpy()]
     try:
         checked = forms_of(texts, lambda k: f"{place} {lines[k]}: id")
@@ -244,22 +243,23 @@ def column_named(
     if not isinstance(given, Hashable):
         python = _IN_PYTHON.get(option, option)
         raise ParameterError(f"{python} must be the name of a column, got {shown(given)}")
-    if given is not None and given in columns:
+    if given is not None and columns.count(given) == 1:
         return given
-    for candidate in common if given is None else (str(given).strip().lower(),):
-        matches = [name for name in columns if str(name).strip().lower() == candidate]
+    for candidate in common if given is None else (bare(given),):
+        matches = [name for name in columns if bare(name) == candidate]
         if len(matches) > 1:
             raise DataError(
                 f"the columns {' and '.join(map(repr, matches))} are both called {candidate!r}, "
-                "apart from case and blanks; rename one of them"
+                "apart from case, blanks and points; rename one of them"
             )
         if matches:
             return matches[0]
-    sought = " or ".join(map(repr, common)) if given is None else repr(given)
-    python = _IN_PYTHON.get(option, option.removeprefix("--").replace("-", "_"))
+    sought = " or ".join(map(repr, common)) if given is None and common else repr(given)
+    python = _IN_PYTHON.get(option, option)
     in_file = f", {_IN_FILES[python]} in a file" if python in _IN_FILES else ""
-    remedy = f"Name one of them with {option} ({python} in Python{in_file})"
-    remedy = remedy if option else "Rename one"
+    remedy = f"Name one of them as {option}" if option else "Rename one"
+    if option.startswith("--"):
+        remedy = f"Name one of them with {option} ({python} in Python{in_file})"
     raise DataError(f"no column is called {sought}; {columns_listed(columns)}. {remedy}")
 
 

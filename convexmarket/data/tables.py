@@ -36,7 +36,7 @@ def as_frame(table: Any) -> pd.DataFrame:
     )
 
 
-def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
+def read_table(table: Any, na_values: str | Sequence[str] = ()) -> pd.DataFrame:
     """Convert a table to a DataFrame, or read a CSV or Parquet file into a DataFrame.
 
     A path that ends in .parquet is read as Parquet, and any other path as CSV with a header. The
@@ -48,7 +48,7 @@ def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def read_rows(
-    table: Any, na_values: Sequence[str] = (), texts: Sequence[str] = ()
+    table: Any, na_values: str | Sequence[str] = (), texts: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, pd.Index[int], str]:
     """Read a table like :func:`read_table`. Also return the row numbers and their prefix.
 

@@ -73,6 +73,8 @@ _NUMBERS = {"epsilon", "price", "delta", "largest_epsilon", "sold", "spent", "le
 _AMONG = "WHERE seller IN (SELECT value FROM json_each(?))"
 _SOLD = f"""SELECT seller, sum(epsilon) FROM sales {_AMONG} AND (release IS NULL OR release = ?)
 GROUP BY seller"""
+_SOLD_BEFORE = """SELECT time FROM sales WHERE source IS NOT NULL
+AND instr(char(10) || source || char(10), char(10) || ? || char(10)) LIMIT 1"""
 _SPENT = f"""SELECT seller, of_any, delta, shift, failure FROM spending {_AMONG} AND law = ?
 ORDER BY release"""
 _SALES = "SELECT seller AS id, epsilon, price, release, source, time FROM sales ORDER BY number"
@@ -171,7 +173,8 @@ class Ledger:
         epsilon: ArrayLike,
         prices: ArrayLike,
         release: str | None = None,
-        source: str | None = None,
+        source: str | tuple[str | None, ...] | None = None,
+        again: bool = False,
     ) -> int:
         """Record sales and their prices in one transaction, and return the number of sales.
 
@@ -186,8 +189,9 @@ class Ledger:
         release : str, optional
             The only release that can use the sales. Requires basic composition. By default, any
             release can use the sales.
-        source : str, optional
-            Origin of the sales, such as a file. Sales of a source can be recorded only once.
+        source : str or tuple of str, optional
+            Origins of the sales, such as files. Sales of a source are recorded a second time only
+            if ``again`` is True.
 
         Raises
         ------
@@ -204,26 +208,25 @@ class Ledger:
         names = _checked_ids(ids)
         amounts, paid = _amounts("epsilon", epsilon, names), _amounts("prices", prices, names)
         release = _checked_release(release)
-        source = None if source is None else checked_id(source, "source")
+        given = source if isinstance(source, tuple) else (source,)
+        sources = [checked_id(each, "source") for each in given if each is not None]
         if release is not None and self.composition != "basic":
             raise NotSupportedError(
                 f"sales for one release, {release!r}, need a ledger with basic composition; omit "
                 "release to record sales for all releases"
             )
         every = zip(names, amounts.tolist(), paid.tolist(), strict=True)
-        sales = [sale for sale in every if any(sale[1:])]
         with self._store.writing() as connection:
             _check_uncharged(connection, release)
-            before = "SELECT time FROM sales WHERE source = ? LIMIT 1"
-            for (time,) in connection.execute(before, (source,)).fetchall():
-                raise DataError(
-                    f"sales of the source {source!r} were recorded on {time}, and would count"
-                    " twice. For new sales, give another source, or omit it (command line: --again)"
-                )
-            rest = release, source, now()
-            connection.executemany(
-                "INSERT INTO sales VALUES (NULL, ?, ?, ?, ?, ?, ?)", ((*s, *rest) for s in sales)
-            )
+            for each in () if again else sources:
+                for (time,) in connection.execute(_SOLD_BEFORE, (each,)).fetchall():
+                    raise DataError(
+                        f"sales of the source {each!r} were recorded on {time}, and would count "
+                        "twice. To record them again, pass --again (again=True in Python)"
+                    )
+            rest = release, "\n".join(sources) or None, now()
+            sales = [(*sale, *rest) for sale in every if any(sale[1:])]
+            connection.executemany("INSERT INTO sales VALUES (NULL, ?, ?, ?, ?, ?, ?)", sales)
         return len(sales)
 
     def account(self, ids: Iterable[str], release: str | None = None) -> LedgerAccount:
@@ -471,8 +474,7 @@ def _checked_release(name: str | None) -> str | None:
     form = checked_id(name, "release")
     if form.startswith((UNNAMED, MODEL)):
         raise ParameterError(
-            f"release {form!r} begins with a reserved prefix ({UNNAMED!r} or {MODEL!r}); give a new"
-            " name"
+            f"release {form!r} begins with a reserved prefix, {UNNAMED!r} or {MODEL!r}; rename it"
         )
     return form
 
@@ -488,8 +490,7 @@ def _amounts(name: str, values: ArrayLike, ids: list[str]) -> Floats:
     amounts = checked_numbers(name, values)
     if amounts.ndim and amounts.shape != (len(ids),):
         raise ParameterError(
-            f"{name} has shape {amounts.shape}, but there are {len(ids)} ids; give one number per"
-            " id"
+            f"{name} has shape {amounts.shape}, but there are {len(ids)} ids; give one per id"
         )
     amounts = np.broadcast_to(amounts, len(ids))
     bad = np.flatnonzero(~((amounts >= 0) & (amounts <= LARGEST)))

@@ -49,10 +49,9 @@ class Family(ScipyPrior):
     def _number(self, name: str, value: Any) -> float:
         number, (least, most) = as_float(value), _RANGES.get(name, _POSITIVE)
         if not (np.isfinite(number) and least <= number <= most):
-            raise PriorError(
-                f"{type(self).__name__}: {name} = {value!r}; give a finite number in "
-                f"[{least:.1g}, {most:.1g}]"
-            )
+            within = f" in [{least:.1g}, {most:.1g}]" if np.isfinite([least, most]).any() else ""
+            what = f"{type(self).__name__}: {name} = {value!r}"
+            raise PriorError(f"{what}; give a finite number{within}")
         return number
 
     def __repr__(self) -> str:

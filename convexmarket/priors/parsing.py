@@ -49,10 +49,9 @@ def parse_prior(text: str) -> Prior:
     if kind is EmpiricalPrior:
         return EmpiricalPrior(_first_numeric_column(arguments.strip()))
     if kind is Mixture:
-        parts = [part.partition("*") for part in arguments.split(";")]
-        return Mixture(
-            [_number(part[0]) for part in parts], [parse_prior(part[2]) for part in parts]
-        )
+        parts = [part.partition("*")[::2] for part in arguments.split(";")]
+        weights, texts = zip(*parts, strict=True)
+        return Mixture([*map(_number, weights)], [*map(parse_prior, texts)])
     return _build(kind, *map(_number, arguments.split(",")))
 
 
@@ -103,9 +102,11 @@ def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prio
     except PriorError:
         raise
     except (TypeError, ValueError, OverflowError) as error:
-        takes, text = ", ".join(inspect.signature(build).parameters), str(error)
-        text = text.replace(".__init__()", ":")
-        raise PriorError(f"{text}; the parameters are {takes}") from None
+        takes = ", ".join(inspect.signature(build).parameters)
+        text = f"{str(error).replace('.__init__()', ':')}; the parameters are {takes}"
+        if values:  # of a text, with too many or too few commas
+            text = f"prior has {len(values)} values; give {takes}, such as {vars(build)['example']}"
+        raise PriorError(text) from None
 
 
 def _family(name: object) -> type[Prior]:

@@ -73,6 +73,11 @@ def test_run_of_a_regression_market_states_the_unit_of_an_error(here, monkeypatc
         (["price", "sellers.csv", *PRICE, "--gamma", "0", "--out", "o.csv"], "gamma must be a"),
         (["price", "sellers.csv", *PRICE, "--cap", "0.5", "--out", "o.csv"], "cap >= 1"),
         (["price", "sellers.csv", *PRICE, "--out", "sellers.csv"], "is the list of reports"),
+        (["price", "sellers.csv", *PRICE, "--out", "o.txt"], "o.txt ends in neither .csv nor"),
+        (
+            ["price", "sellers.csv", *PRICE, "--at-least", "a:0.3", "--out", "o.csv"],
+            "--at-least requires --group-column",
+        ),
         (
             ["price", "sellers.csv", *PRICE, "--group-column", "g", "--out", "o.csv"],
             "--group-column requires --at-least; add --at-least, or remove --group-column",

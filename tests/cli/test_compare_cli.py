@@ -74,7 +74,7 @@ def test_a_file_of_kind_solvers_is_run_and_its_report_rewritten(compared, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--sizes", "ten"], "Invalid value for '--sizes'"),
+        (["--sizes", "20,ten"], "'--sizes': give numbers such as 100,1000, not '20,ten'"),
         (["--sizes", "0"], "sizes must be a whole number >= 2"),
         (["--draws", "0"], "draws must be a whole number >= 1"),
         (["--solvers", "NONESUCH"], "solvers names 'NONESUCH'; known are CBC"),

@@ -74,6 +74,17 @@ def test_a_list_of_offers_is_recorded_once(here):
     ]
 
 
+def test_prices_are_recorded_under_ids_without_outer_blanks(here):
+    Path("list.csv").write_text("Nr.,ask\n Ann ,0.03\nBob,0.05\n")
+    terms = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "9", "--gamma", "1"]
+    assert builders.invoke("price", "list.csv", *terms, "--out", "prices.csv").exit_code == 0
+    text = Path("prices.csv").read_text()
+    Path("prices.csv").write_text(text.replace('"Bob"', '" Bob "'))
+    done(BOOKS, "--record", "prices.csv")
+    with cm.Ledger(BOOKS) as ledger:
+        assert ledger.balance()["id"].tolist() == ["Ann", "Bob"]
+
+
 def test_a_list_with_a_bad_row_records_nothing(here):
     for text, words in [
         ("id,epsilon,payment\nAnn,1,1\nBob,-1,1\n", r"line 3: the cell of the column 'epsilon'"),

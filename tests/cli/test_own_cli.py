@@ -57,6 +57,8 @@ def test_init_and_buy_lead_from_a_table_to_a_recorded_sale(here):
         recorded = ledger.sales().set_index("id")["epsilon"]
     assert recorded.sort_index().equals(offers["epsilon"][offers["epsilon"] > 0].sort_index())
 
+    refused = invoke("ledger", "books.sqlite", "--record", "sale/offers.csv")
+    assert "and would count twice" in plain(refused.stderr)
     message[3] = "other"
     again = invoke("buy", "market.toml", *message)
     assert again.exit_code == 2
@@ -113,7 +115,7 @@ def test_existing_files_are_kept(here):
     ("options", "words"),
     [
         (["--at-least", "north"], "--at-least must be GROUP:SHARE, such as north:0.3"),
-        (["--at-least", "north:0.3"], "at_least needs the column of groups: --group-column"),
+        (["--at-least", "north:0.3"], "--at-least requires --group-column"),
         (["--group-column", "site"], "--group-column requires --at-least"),
         (["--group-column", "nowhere", "--at-least", "a:0.5"], "no column is called 'nowhere'"),
         (["--again"], "--again requires --ledger"),

@@ -29,7 +29,7 @@ def file_with(folder, content, encoding="utf-8"):
 
 
 def read_content(folder, content, encoding="utf-8"):
-    return read_list(file_with(folder, content, encoding), PRIOR, trim=True)
+    return read_list(file_with(folder, content, encoding), PRIOR)
 
 
 def error_message(folder, content, encoding="utf-8"):

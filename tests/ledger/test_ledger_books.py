@@ -73,7 +73,12 @@ def test_a_source_is_recorded_once(ledger):
     ledger.sell(["Ann"], 1.0, 1.0, source="list 7")
     with pytest.raises(DataError, match=r"sales of the source 'list 7' were recorded on 20.*twice"):
         ledger.sell(["Dan"], 1.0, 1.0, source="list 7")
-    assert ledger.sales()["source"].tolist() == [None] * 3 + ["list 7"]
+    ledger.sell(["Dan"], 1.0, 1.0, source=("list 8", None, "list 9"))
+    with pytest.raises(DataError, match="sales of the source 'list 9' were recorded"):
+        ledger.sell(["Dan"], 1.0, 1.0, source="list 9")
+    ledger.sell(["Dan"], 1.0, 1.0, source="list 9", again=True)
+    sources = ["list 7", "list 8\nlist 9", "list 9"]
+    assert ledger.sales()["source"].tolist() == [None] * 3 + sources
 
 
 # ------------------------------------------------------------------ charges

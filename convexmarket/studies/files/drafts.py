@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from convexmarket.data.columns import ID_NAMES, roles_of
+from convexmarket.data.columns import ID_NAMES, REPORT_NAMES, bare, roles_of
 from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError
 from convexmarket.studies.files.loading import UNDECLARED
@@ -20,8 +20,8 @@ Learnt: TypeAlias = Literal["class", "number"]
 
 #: Common column names for each role, in decreasing order of likelihood.
 _NAMES = {
-    "id": (*ID_NAMES, "patient", "person", "subject", "customer", "user", "client", "nr", "no"),
-    "report": ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost"),
+    "id": ID_NAMES,
+    "report": REPORT_NAMES,
     "label": ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y"),
 }
 _DRAFT = """\
@@ -106,7 +106,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
         raise DataError(f"{path}: no rows below a header; give one row per seller")
     columns = list(map(str, table.columns))
     sale, roles = roles_of(columns), dict[str, str]()
-    called = {name.lower().strip(" ."): name for name in columns}
+    called = {bare(name): name for name in columns}
     for role, common in _NAMES.items():
         likely = [called[name] for name in common if name in called]
         likely += [name for name, known in sale.items() if known == role]

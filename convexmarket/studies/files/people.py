@@ -17,7 +17,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from convexmarket.checks import is_number
 from convexmarket.data import datasets, lists
-from convexmarket.data.columns import refuse_reports
+from convexmarket.data.columns import feature_columns
 from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import Missing, PublicFeatures
@@ -181,10 +181,9 @@ class OwnData(tables.Table):
 
     @model_validator(mode="after")
     def _one_role_each(self) -> Self:
-        refuse_reports(list(self.features), report=self.report)
-        named = [self.id, self.report, self.label, *self.features]
-        if twice := [each for each in named[:3] if each is not None and named.count(each) > 1]:
-            raise ValueError(f"column {twice[0]!r} is named twice (id, report, label, features)")
+        if self.id is not None and self.id == self.report:
+            raise ValueError(f"column {self.id!r} is both id and report; name different columns")
+        feature_columns([], self.label, list(self.features), report=self.report, id=self.id)
         return self
 
     @property
@@ -287,16 +286,16 @@ def _read(
 ) -> pd.DataFrame:
     """Read and check rows, and index them by the sellers' ids or by line numbers."""
     data: OwnData = problem.data
-    named = {column: role for column, role in roles.items() if column is not None}
-    cells, place = read_cells(problem, name, list(named), na_values)
+    names = {role: column for column, role in roles.items() if column is not None}
+    cells, place = read_cells(problem, name, list(names.values()), na_values)
     table = cells[list(data.features)].replace("", None)
     ids = [f"{place.rpartition(' ')[2]}-{line}" for line in cells.index]
-    if named:
-        listed = cells[list(named)].rename(columns=named)
+    if names:
+        listed = cells[list(names.values())].set_axis(list(names), axis=1)
         options: Any = {"show_cells": show_cells, "is_csv": True}
-        listed = lists.checked_list(listed, problem.prior, place, data.id, **options)
+        listed = lists.checked_list(listed, problem.prior, place, names, **options)
         ids = listed["id"].tolist() if "id" in listed else ids
-        table = table.assign(**{column: listed[role] for column, role in named.items()})
+        table = table.assign(**{column: listed[role] for role, column in names.items()})
     for column, declared in data.features.items():
         if set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
             table[column] = table[column].str.capitalize()

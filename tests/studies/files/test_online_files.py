@@ -79,7 +79,7 @@ def test_errors_name_the_mistake():
         ("buyer.rule='algorithm3'", "buyer.rule is 'algorithm3'; did you mean 'algorithm-3'?"),
         ("simulation.acceptance=0.0", "simulation.acceptance must be greater than 0, got 0.0"),
         ("learner.regularization=[0.1]", "learner.regularization must be a valid number"),
-        (CSV + ", label='age'}", "data: column 'age' is named twice (id, report, label"),
+        (CSV + ", label='age'}", "data: the feature 'age' is the label; omit it from features"),
         (CSV + ", label='ill', public={test=0.2}}", "public"),
     ]:
         with pytest.raises(ProblemFileError) as caught:
