@@ -37,9 +37,6 @@ class LoudSpread(cm.Spread):
         return 2 * super().expression(quantities)
 
 
-# -------------------------------------------------------------------- the papers' form
-
-
 @pytest.mark.parametrize(
     ("objective", "constraints", "expected"),
     [
@@ -85,9 +82,6 @@ def test_other_markets_are_refused_by_the_exact_solver(objective, constraints):
         match=r"exact solver .* Spread, Noise and Payments .* this market is",
     ):
         cm.allocate(market, method="exact")
-
-
-# ------------------------------------------------------------------------ immutability
 
 
 def test_a_market_is_immutable():

@@ -37,9 +37,6 @@ def imported(source):
     return result
 
 
-# ---------------------------------------------------------------------------- the tests
-
-
 def test_a_test_that_connects_to_another_machine_fails():
     with socket.socket() as single, pytest.raises(pytest.fail.Exception, match=r"192\.0\.2\.1"):
         single.connect(("192.0.2.1", 80))
@@ -67,9 +64,6 @@ def test_connections_to_this_machine_are_allowed():
         socket.create_connection(server.getsockname()) as single,
     ):
         assert single.getpeername() == server.getsockname()
-
-
-# -------------------------------------------------------------------------- the package
 
 
 def test_modules_that_use_the_network_are_detected():

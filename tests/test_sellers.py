@@ -34,9 +34,6 @@ def test_virtual_costs_follow_the_value_of_a_parameter():
     assert sellers.with_virtual_cost(0, 5.0).virtual_costs.tolist() == [5.0, 0.4]
 
 
-# ------------------------------------------------------------------------- several priors
-
-
 def two_groups():
     return {"young": cm.Uniform(0.0, 1.0), "old": cm.Beta(2, 1, 0.5, 2.0)}
 

@@ -60,8 +60,7 @@ def compare_command(
     """Compare solvers and formulations on the subproblems of problem files.
 
     The same command resumes an interrupted comparison, because each run is recorded next to the
-    report's folder, in out/study.runs.jsonl. A problem file of kind "solvers" supports these and
-    other options.
+    report's folder, in out/study.runs.jsonl. Problem files of kind "solvers" have more options.
     """
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of

@@ -190,8 +190,7 @@ class Ledger:
             The only release that can use the sales. Requires basic composition. By default, any
             release can use the sales.
         source : str or tuple of str, optional
-            Origins of the sales, such as files. Sales of a source are recorded a second time only
-            if ``again`` is True.
+            Origins, such as files, whose sales are recorded again only if ``again`` is True.
 
         Raises
         ------

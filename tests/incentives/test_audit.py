@@ -23,9 +23,6 @@ def market_of(name, m, *, seed=0, mu=1.0, cap=None, eta_range=None):
     return cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=0.5, cap=cap, eta_range=eta_range)
 
 
-# ---------------------------------------------------------------- Eq. (8) is truthful
-
-
 @given(
     st.sampled_from(sorted(PRIORS)),
     st.integers(3, 5),
@@ -50,9 +47,6 @@ def test_no_seller_gains_by_a_misreport_or_loses_by_participation(
     )
 
 
-# --------------------------------------------------------------- wrong rules
-
-
 RULES = {
     "the virtual cost": virtual_cost_payment,
     "only the cost": lambda report, epsilon, *_: report * epsilon,
@@ -72,9 +66,6 @@ def test_a_wrong_rule_is_refuted(name, cap):
     gains = audit.to_frame()["max_gain"]
     best = audit.to_frame().loc[gains.idxmax()]
     assert best["best_misreport"] != best["sensitivity"]
-
-
-# ------------------------------------------------ markets rebuilt at every misreport
 
 
 def strong_losses(reports):
@@ -194,9 +185,6 @@ def test_an_error_at_a_misreport_names_the_misreport():
         audit_incentives(without_noise(TRUTH), build=without_noise)
 
 
-# ----------------------------------------------------------------------- tables and plots
-
-
 def test_the_frame_has_a_row_for_each_seller():
     sellers = cm.Sellers([0.2, 0.9, 0.3], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
     market = cm.Market.standard(sellers, mu=0.2, sigma=1, gamma=0.5)
@@ -238,9 +226,6 @@ def test_audits_of_large_markets_sample_sellers():
     rng = np.random.default_rng(1)
     other = audit_incentives(market, max_sellers=40, misreports=9, random_state=rng)
     assert list(other.to_frame().index) != list(audit.to_frame().index)
-
-
-# ------------------------------------------------------------------- in expectation
 
 
 def z_score(paid, virtual):

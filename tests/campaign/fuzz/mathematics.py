@@ -15,9 +15,6 @@ from tests.campaign.fuzz.values import number, ordinary, positive, wide
 LEVELS = np.array([0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.99, 1 - 1e-9, 1.0])
 
 
-# ------------------------------------------------------------------------------------------ priors
-
-
 @st.composite
 def any_prior(draw: Any) -> Any:
     """Draw a family of priors and its parameters from ordinary or arbitrary numbers."""

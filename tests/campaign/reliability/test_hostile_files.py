@@ -26,9 +26,6 @@ def numbers():
     return np.random.default_rng(seed), settings().max_examples
 
 
-# ------------------------------------------------------------------------------- results.json
-
-
 def read_again(folder, changed, twin, out, compared):
     folder.joinpath("results.json").write_text(json.dumps(changed), encoding="utf-8")
     if compared:
@@ -51,9 +48,6 @@ def test_untrusted_results_are_read_or_refused(report, attack, tmp_path):
         for number, (label, other) in enumerate(changed)
     )
     attack(f"hostile results.json of {report.name}", attempts)
-
-
-# --------------------------------------------------------------------------------- saved models
 
 
 def load_and_use(path, content):

@@ -235,9 +235,6 @@ def test_the_exit_code_indicates_failed_reports(here):
     assert run(arguments, here)[0] == 0
 
 
-# --------------------------------------------------------------------------- hostile targets
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_target_of_the_wrong_type_is_refused(here, name):
     arguments = COMMANDS[name]
