@@ -188,10 +188,11 @@ class Study:
             With the keys market, the axes, and draw if a function takes draws; and the tables
 
             - ``runs``: status ("solved", or the failure) and message; objective, lower_bound,
-              gap; error (the objective without payments), n_effective, eta, n_sellers, n_bought,
-              epsilon_max; expected_payments (psi'u(eps)); payments, with their error and method;
-              incentives and reason; method, solver, solves, seconds. With a learner also the mean
-              test_error and validation_error, test_error_std and guarantee_max;
+              gap; error (the objective without payments), spread (norm of the weights), noise
+              (1/eta), n_effective, eta, n_sellers, n_bought, epsilon_max; expected_payments
+              (psi'u(eps)); payments, with their error and method; incentives and reason; method,
+              solver, solves, seconds. With a learner also the mean test_error and
+              validation_error, test_error_std and guarantee_max;
             - ``sellers``: the sensitivity, virtual_cost, weight, epsilon and payments of each id;
             - ``audits``: max_gain, min_surplus, incentive_compatible, individually_rational;
             - ``fits``: with a learner, the errors of each noise_draw.
@@ -365,7 +366,9 @@ def _solve(
     names = ("objective", "lower_bound", "gap", "eta", "method", "seconds")
     row |= {name: getattr(allocation, name) for name in names} | {
         "error": float(modelled),
-        "n_effective": float(np.linalg.norm(weights)) ** -2,
+        "spread": (spread := float(np.linalg.norm(weights))),
+        "noise": 1.0 / allocation.eta,
+        "n_effective": spread**-2,
         "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
         "epsilon_max": float(allocation.epsilon.max()),
         "solver": allocation.solver or "",

@@ -61,7 +61,7 @@ def test_the_path_finds_the_optimum_of_the_declaration(values, mu, sigma):
         (([np.inf], 1, 1), "epsilon"),
         (([1.0], -1, 1), "mu"),
         (([1.0], 1, np.nan), "sigma"),
-        (([1.0], 0, 0), "both zero"),
+        (([1.0], 0, 0), "mu and sigma are zero"),
     ],
 )
 def test_errors_name_invalid_arguments(arguments, words):

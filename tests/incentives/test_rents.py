@@ -164,7 +164,7 @@ def test_without_truthful_prices_payments_are_refused():
     custom = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * CostMaximum())
     allocation = cm.allocate(limited)
     for market, words in (
-        (limited, "not guaranteed in this market: the budget.*calibrate_gamma"),
+        (limited, "not guaranteed in this market: a budget.*calibrate_gamma"),
         (custom, "unknown in this market: .*CostMaximum.*reads the virtual costs"),
     ):
         for pay in (cm.payments, cm.incentives.estimate_payments):

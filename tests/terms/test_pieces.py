@@ -266,7 +266,7 @@ COUNTS = r"add the restriction to the constraints of declare\(market, eta\).* mi
 REFUSED = {
     CurvatureError: {
         rf"Bad\(\) uses t, but {CLOSED}": lambda: market_with(Bad(threshold)),
-        rf"BadConstraint\(\) uses top, but {CLOSED}; write": lambda: market_with(
+        rf"BadConstraint\(\) uses top, but {CLOSED}; replace": lambda: market_with(
             BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))
         ),
         rf"Bad.*{CLOSED}": lambda: market_with(Bad(partly)),
