@@ -128,6 +128,10 @@ def test_unknown_groups_are_refused(tmp_path):
         price_list(table, PRIOR, **OBJECTIVE, at_least={"north": 0.5})
     with pytest.raises(DataError, match="no column is called 'country'"):
         price_list(table, PRIOR, **OBJECTIVE, group="country")
+    table.to_csv(tmp_path / "private.csv", index=False)
+    for reports in (table, tmp_path / "private.csv"):
+        with pytest.raises(ParameterError, match="is the column of ids or reports"):
+            price_list(reports, PRIOR, **OBJECTIVE, group=table.columns[1])
     table.loc[3, "region"] = " "
     table.to_csv(tmp_path / "sellers.csv", index=False)
     for reports, place in ((table, "row 4"), (tmp_path / "sellers.csv", "line 5")):

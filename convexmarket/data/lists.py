@@ -130,6 +130,9 @@ def checked_list(
     if table.empty:
         file = place.removesuffix("line").removesuffix("row")
         raise DataError(f"{file}the list has a header but no sellers; give one row per seller")
+    if "group" in names and names["group"] in (names.get("id"), names.get("sensitivity")):
+        why = "the column of ids or reports; name another one"
+        raise ParameterError(f"the column of groups, {names['group']!r}, is {why}")
     for role, what in {"sensitivity": "the report", "group": "the group"}.items():
         if role in table:
             why = f"is missing (empty cell of column {names[role]!r}); fill it in, or omit the row"
