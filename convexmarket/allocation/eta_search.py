@@ -46,22 +46,22 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Share of the gap reserved for the removal of tiny weights after the search.
+#: Fraction of the gap that is reserved for the removal of tiny weights after the search.
 FOR_TRACES = 0.1
-#: Largest factor between eta and the first eta: for a given start and solver failures, for splits.
+#: Largest factors between an eta and the first eta: near enough for a given start, and for splits.
 _NEAR, _FAR = 1e6, 1e12
-#: Multiples of the first eta that are tried in turn.
+#: Multiples of the first eta, in the order in which they are tried.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
-#: Range of log(eta), relative to log(eta) of a solve, for splits next to an open end.
+#: Smallest and largest change of log(eta) from the last solve for a split next to an open end.
 _REACH = float(np.log(1.1)), float(np.log(4))
-#: Factors of eta in the test of attainment: for its points, for the end of the range without an
-#: optimum, and for the point at which the objective must not have risen.
+#: Factors of the outermost eta in the proof that no optimum is attained: for the distant points,
+#: for the interval with a certified bound, and for the test that the objective does not rise.
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
-#: Share of the sum of absolute terms that replaces the objective in gaps if terms nearly cancel.
+#: If terms nearly cancel, gaps are relative to this fraction of the sum of absolute terms.
 _CANCELLED = 1e-3
-#: Largest relative gap at the point of a solve that is attributed to the accuracy of the solver.
+#: Largest relative gap at a solved eta that is attributed to the accuracy of the solver.
 _ACCURACY = 1e-6
-#: Relative accuracy of solvers at extreme eta; relative width of the smallest intervals.
+#: Relative accuracy of solvers at extreme eta, and relative width of the smallest intervals.
 _ROUGH, _NARROW = 1e-9, 1e-12
 _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 
@@ -69,7 +69,7 @@ _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
     """Choose the first eta of a search; a given start is clipped to a range around this eta.
 
-    Noise and linear payments balance there at equal weights; without them, it is the natural eta.
+    It minimises noise plus linear payments at equal weights or, without them, is the natural eta.
     """
     price = form.total_gamma * float(form.virtual_costs[form.active].mean())
     balanced = price > 0 and form.sigma > 0
@@ -93,7 +93,7 @@ class Evaluated:
 
     @property
     def aim(self) -> float:
-        """Unit of the target gap: the objective, or a share of ``scale`` if terms nearly cancel."""
+        """Value to which gaps are relative: |objective|, or a part of ``scale`` if larger."""
         return max(abs(self.objective), _CANCELLED * self.scale)
 
     @property
@@ -124,7 +124,7 @@ class Runner(Protocol):
     records: list[SolveRecord]
 
     def solve(self, eta: float) -> Evaluated | Excluded:
-        """Compute a feasible point near eta and its cut, or exclude eta."""
+        """Compute a feasible point near eta and its cut, or prove that eta is infeasible."""
 
 
 class _Search:
@@ -140,7 +140,7 @@ class _Search:
         self.cuts: list[KeptSpreadCut] = []
 
     def solve(self, eta: float) -> Evaluated | None:
-        """Solve at an eta. If it is infeasible, narrow the range and return None."""
+        """Solve the market at an eta. If it is infeasible, narrow the range and return None."""
         point = self.runner.solve(eta)
         if isinstance(point, Excluded):
             self.exclude(point)
@@ -155,7 +155,7 @@ class _Search:
         return point
 
     def exclude(self, proof: Excluded) -> None:
-        """Narrow the range by a proof of infeasibility, or raise an error if it becomes empty."""
+        """Remove an infeasible interval from the range; raise an error if nothing remains."""
         self.proofs.append(proof)
         if proof.low == 0:
             self.low = max(self.low, proof.high)
@@ -189,7 +189,7 @@ class _Search:
         raise failure
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
-        """Return the cuts of an interval, including the nearest cut on either side."""
+        """Return the cuts of solves in an interval of eta and the nearest cut on either side."""
         first = max(bisect_left(self.places, low) - 1, 0)
         return self.cuts[first : bisect_right(self.places, high) + 1]
 
@@ -204,11 +204,11 @@ class _Search:
         return self.cuts[above - 1].blend(self.cuts[above], (eta - low) / (high - low))
 
     def at(self, eta: float) -> float:
-        """Return the lower bound at one eta."""
+        """Return the largest lower bound of neighbouring cuts at an eta."""
         return max(cut(eta) for cut in (*self.near(eta, eta), self.between(eta)) if cut)
 
     def bounded(self, low: float, high: float) -> tuple[float, float]:
-        """Return the lower bound of all cuts on an interval of eta, and the minimising eta."""
+        """Return a lower bound on the objective in an interval of eta, and its minimiser."""
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
@@ -235,7 +235,7 @@ class _Search:
             how: Any = {"bounds": _REACH, "options": {"xatol": 0.02}}
             return eta(minimize_scalar(lambda x: left(eta(x)), **how).x)
         width, error = float(np.log(high / low)), _ROUGH * abs(left(low))
-        if lead(0.0) > error and lead(width) < -error:  # two exact cuts differ by rounding only
+        if lead(0.0) > error and lead(width) < -error:  # two exact cuts differ only by rounding
             where = eta(brentq(lead, 0.0, width, xtol=1e-3 * width))
         return float(np.clip(where, *_inside(low, high)))
 
@@ -276,7 +276,7 @@ def search_eta(
     search = _Search(runner, progress)
     search.first(first)
     first, slack, failure = search.best.eta, 0.0, None
-    # Intervals with known bounds, which may be split.
+    # Intervals whose lower bounds are known and that can be split.
     heap: list[tuple[float, float, float]] = [
         (-np.inf, *half) for half in ((search.low, first), (first, search.high))
     ]
@@ -319,7 +319,7 @@ def search_eta(
                 continue
         for half in halves:
             heapq.heappush(heap, half)
-    for end, outermost in zip(runner.ends, (0, -1), strict=True):  # the splits are inside
+    for end, outermost in zip(runner.ends, (0, -1), strict=True):  # splits are inside an interval
         next_to_it = search.best.eta == search.places[outermost] and 0 < end < np.inf
         if next_to_it and search.low <= end <= search.high and not used_up():
             with suppress(SolverError):
@@ -378,6 +378,6 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
 
 
 def _inside(low: float, high: float) -> tuple[float, float]:
-    """Return the ends of the inner 90 % of a range of log(eta), shortened only at finite ends."""
+    """Return the ends of the inner 90 % of an interval of log(eta). Infinite ends do not move."""
     factor = (high / low) ** 0.05 if low > 0 and high < np.inf else 1.5
     return low * factor, high / factor

@@ -93,7 +93,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     free = caps.size - np.arange(caps.size)
     total = np.concatenate([[0.0], np.cumsum(caps)[:-1]])
     square = np.concatenate([[0.0], np.cumsum(caps**2)[:-1]])
-    ends = 1.0 / (total + free * caps)  # s at which the next seller reaches its bound
+    ends = 1.0 / (total + free * caps)  # values of s at which the next seller reaches its bound
 
     def slope(s: Any, k: Any) -> Any:
         level = (1.0 - s * total[k]) / free[k]

@@ -14,16 +14,16 @@ from convexmarket.errors import NotSupportedError, SolverError
 
 __all__ = ["SOLVED", "check_solver", "run_solver", "solver_version"]
 
-#: Statuses with a solution.
+#: CVXPY's statuses of problems with a solution.
 SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 _DISTRIBUTIONS = {"HIGHS": "highspy", "SCIPY": "scipy", "ECOS_BB": "ecos"}
 
-#: Statuses after which the solver is not called again.
+#: Statuses after which a failed problem is not solved again.
 _DECIDED = (*SOLVED, cp.INFEASIBLE, cp.UNBOUNDED)
 
 # The default tolerances are too loose for a gap of 1e-6. CLARABEL is more reliable with shorter
-# steps and without updates in place, which keep the scaling of the first data.
+# steps and without a warm start, which would keep the scaling of the first data.
 _TIGHT: dict[str, dict[str, Any]] = {
     "CLARABEL": {
         "tol_gap_abs": 1e-10,
@@ -35,12 +35,12 @@ _TIGHT: dict[str, dict[str, Any]] = {
     "SCS": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 50_000},
     "OSQP": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iter": 50_000},
 }
-#: Options of a second call after a failure: default tolerances, even shorter steps.
+#: Options of the second call after a failure: default tolerances and even shorter steps.
 _AGAIN: dict[str, dict[str, Any]] = {"CLARABEL": {"max_step_fraction": 0.5}}
 
 
 def check_solver(solver: str) -> str:
-    """Return the solver's name in CVXPY's spelling.
+    """Return the name of an installed solver in CVXPY's spelling.
 
     Raises
     ------

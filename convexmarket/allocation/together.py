@@ -36,11 +36,11 @@ from convexmarket.errors import (
 from convexmarket.market import Market, checked_constraints
 from convexmarket.terms import Constraint, MarketNumbers, Quantities, Term
 
-#: Number of descents, each followed by a bound, and of steps in each.
+#: Number of descents, each followed by a lower bound, and largest number of steps of a descent.
 _ROUNDS, _STEPS = 3, 24
-#: Relative change of eta in the first and in the smallest step.
+#: Largest relative change of eta in the first step of a descent, and in the last step.
 _REACH, _LEAST = 0.5, 1e-4
-#: Penalty on excess over the limits, relative to the objective; excess that is due to the solver.
+#: Relative weight of a penalty on excess sales, and excess attributed to the solver's accuracy.
 _PENALTY, _SOLVER_ERROR = 100.0, 1e-9
 
 
@@ -215,16 +215,16 @@ class _Buyers:
         self.n_solves, self.solver, self.options = 0, solver, options
 
     def rank(self, purchases: Sequence[Allocation]) -> tuple[float, float]:
-        """Return the share by which purchases exceed the limits, and their objective."""
+        """Return the relative excess of the purchases over the limits, and their objective."""
         excess = self.share(each.epsilon for each in purchases) - 1.0
         return excess if excess > _SOLVER_ERROR else 0.0, _sum(purchases, "objective")
 
     def share(self, sold: Iterable[Floats]) -> float:
-        """Return the largest total guarantee of a seller, relative to its limit."""
+        """Return the largest ratio of a seller's total guarantee to its limit."""
         return float(np.max(sum(sold) * (self.limit > 0) / self.unit))
 
     def alone(self, prices: Floats, near: Any, gap: float) -> list[Allocation]:
-        """Compute the purchase of each buyer separately, given prices of the limits."""
+        """Compute each buyer's separate purchase if sales also cost the prices of the limits."""
         bought, settings = [], {"solver": self.solver, "solver_options": self.options, "gap": gap}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LooseCertificateWarning)  # issued once, at the end
@@ -236,7 +236,7 @@ class _Buyers:
         return bought
 
     def step(self, last: Sequence[Allocation], reach: float) -> tuple[list[Allocation], Floats]:
-        """Solve the program linearised at purchases; return the next purchases, and prices.
+        """Solve the program linearised at given purchases; return new purchases and prices.
 
         Eta changes by a factor of at most ``1 + reach``, and is reduced if the purchases exceed the
         limits.
@@ -279,11 +279,11 @@ class _Buyers:
         return points, np.maximum(shared.dual_value, 0.0) * (scale / self.unit)
 
     def descend(self, start: Sequence[Allocation], gap: float) -> tuple[list[Allocation], Floats]:
-        """Return the best purchases of a descent over all buyers' eta, and the last prices."""
+        """Optimise all buyers' eta by repeated steps; return the best purchases and last prices."""
         (best, prices), reach = self.step(start, 0.0), _REACH
         for _ in range(_STEPS):
             before = best
-            with suppress(SolverError):  # a shorter step may succeed
+            with suppress(SolverError):  # a shorter step can succeed
                 point, prices = self.step(best, reach)
                 best = min(best, point, key=self.rank)
                 excess, gained = np.abs(np.subtract(self.rank(before), self.rank(point)))

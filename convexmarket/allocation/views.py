@@ -41,14 +41,14 @@ def numbers(expression: cp.Expression, status: Any = None) -> Floats:
 
 
 def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expression:
-    """Extend an expression of the sellers in a mask to shape (m,), with zeros for other sellers."""
+    """Extend an expression for the sellers in a mask to shape (m,), with zeros elsewhere."""
     if sellers.all():
         return expression
     return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ expression
 
 
 def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
-    """Return the parameter ``1/(eta*unit)``, whose value follows from the parameter of eta."""
+    """Return a parameter with the value ``1/(eta*unit)``, where eta is also a parameter."""
     return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
 
 
@@ -61,8 +61,8 @@ class MarketExpressions:
 
     A piece that does not use the guarantees is jointly convex in the weights and 1/eta. The
     variables are ``m*a`` and 1/eta in units of ``inverse_scale``, which are of order one. Sellers
-    outside the mask ``active`` have weight zero. Constraints are comparisons, including the domains
-    of terms.
+    outside the mask ``active`` have weight zero. The constraints are CVXPY equalities and
+    inequalities, and include the domains of the terms.
 
     Parameters become constants, unless ``parametric``.
     """
@@ -249,7 +249,7 @@ class FixedEta(DeclaredMarket):
                 raise ParameterError(f"eta is {eta!r}, outside what {shown(piece)} allows")
 
     def proof(self) -> tuple[list[Floats | None], Hints]:
-        """Return the multipliers of the constraints and of the atoms with kinks.
+        """Return the multipliers of the constraints, and of the links of atoms with kinks.
 
         The multiplier of a constraint without variables is None.
         """
@@ -257,7 +257,7 @@ class FixedEta(DeclaredMarket):
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
-    """Return the scaled multiplier of a solved comparison, or None for a comparison of numbers."""
+    """Return the scaled multiplier of a solved constraint, or None without variables."""
     if not item.variables() or item.dual_value is None:
         return None
     dual = np.asarray(item.dual_value, dtype=float)

@@ -28,7 +28,7 @@ __all__ += ["reports_of", "scales"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Without an exact curve: target and largest relative error of payments; gap of allocations.
+#: Without an exact curve: target and largest relative error of payments, and gap of allocations.
 ACCURACY, _LARGEST_ERROR, _SMALLEST_GAP = 1e-4, 1e-2, 1e-9
 
 
@@ -270,7 +270,7 @@ def _another(what: str) -> AllocationError:
 
 
 def scales(market: Market, allocation: Allocation) -> Floats:
-    """Return scales of payment errors: the larger of the seller's cost and the average cost."""
+    """Compute the scale of each payment error: the seller's cost or, if larger, the average."""
     lost, reports = np.asarray(market.privacy_cost(allocation.epsilon)), reports_of(market)
     costs = reports * lost
     # If all sellers who sell report zero, use the average report of all sellers.

@@ -18,13 +18,13 @@ from convexmarket.privacy import Guarantee
 _FAILED = f"{MODEL}-failed-"
 _ENTRIES = f"SELECT count(*) FROM ledger_releases WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%'"
 _FAILURES = f"FROM ledger_releases WHERE name LIKE '{_FAILED}%'"
-#: Charges of all attempts after the last recorded failure.
+#: Query for the charges of all attempts after the last recorded failure.
 _CHARGED = (
     "SELECT seller, sum(epsilon) FROM spending "
     f"WHERE (name = '{MODEL}' OR name LIKE '{MODEL}-%') "
     f"AND release > (SELECT coalesce(max(number), 0) {_FAILURES}) GROUP BY seller"
 )
-#: Errors by which a release rejects its input before it draws noise.
+#: Errors that a release raises for invalid input, before it draws noise.
 _NOTHING_DRAWN = (DataError, ParameterError, ProblemFileError)
 
 

@@ -42,17 +42,17 @@ from convexmarket.priors.prior import as_prior
 Floats = NDArray[np.float64]
 Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 
-#: Keys of :meth:`OnlinePolicy.to_dict`: entries of a plan, and arguments except the prior.
+#: Keys of :meth:`OnlinePolicy.to_dict` for the plan, and for all arguments except the prior.
 _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
 #: Levels of the quantiles near zero at which Assumption IV.3 is checked.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
-#: Smaller reports are raised to this share of the median report before a prior is learnt.
+#: Before a prior is learnt, smaller reports are raised to this fraction of the median report.
 _FREE = 1e-6
 #: Relative gap of new plans, which is much smaller than sampling errors.
 _GAP = 1e-7
-#: Number of sellers before the first new plan, growth factor between new plans, and number of
-#: quantiles that represent the initial prior.
+#: Number of sellers before the first new plan, factor by which this number grows between plans, and
+#: number of quantiles that represent the initial prior.
 _FIRST, _GROWTH, _GUESS = 10, 1.5, 20
 _OPTIONS = ("replan", "learn", "trust_guess")
 
@@ -399,7 +399,7 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
 
 
 def _stages(m: int) -> tuple[int, ...]:
-    """Return numbers of sellers that increase geometrically to m/2, and m minus each number."""
+    """Return numbers of sellers that grow geometrically up to m/2, and m minus each number."""
     sizes, size = [], float(_FIRST)
     while size <= m / 2:
         sizes.append(round(size))

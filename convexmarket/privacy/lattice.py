@@ -115,7 +115,7 @@ def lattice_step(rounding: Any) -> float:
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
-    """Bound the change of ``n_values`` rounded values in steps, given their L1 shift."""
+    """Bound the L1 change of rounded values, in steps, given the L1 change before rounding."""
     steps = np.asarray(shift, dtype=np.float64) / step  # exact, because the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
@@ -139,13 +139,13 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
 
 
 def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
-    """Compute the privacy loss of each row, rounded up, from its moves and the scale in steps."""
+    """Compute the privacy loss of each row, rounded up: its moves divided by the noise scale."""
     moved = np.asarray(moves, dtype=np.float64)
     return np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0)
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    """Choose step and scale of lattice noise that covers errors of values with this epsilon.
+    """Choose the step and scale of lattice noise that hides errors of values with this epsilon.
 
     ``distance`` bounds the Euclidean norm of the errors (docs/theory.md, section 13).
     """
