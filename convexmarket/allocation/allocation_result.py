@@ -20,7 +20,7 @@ __all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
 
 @dataclass(frozen=True)
 class SolveRecord:
-    """One solve of the subproblem at a fixed eta.
+    """Record of a solve of the market at a fixed eta.
 
     Attributes
     ----------

@@ -8,12 +8,12 @@ sellers are at the bound and q sellers sell. The objective is stationary in S wh
 
 x, b and N increase with S (docs/theory.md, section 9.3). Their values at the ends of an interval
 therefore bound T, and the slope ``(T - sigma)/S^2`` of the objective, on that interval. An interval
-is discarded if T cannot equal sigma in the interval, or if the bound excludes the minimum. T jumps
-at totals where every seller who sells is at the bound. Intervals end at these totals.
+is discarded if T cannot equal sigma, or the lower bound exceeds the best objective. Intervals end
+at totals where every seller who sells is at the bound, because T jumps there.
 
-The search solves many markets together. Below S = e/u no bound binds before the cap u does, which
-:mod:`convexmarket.allocation.path` solves. Units are as in that module, where S is
-``r = gamma*eta/mu``, and totals are counted in bounds: ``S = n*e``. Every row is one seller.
+The search solves many markets together. For S < e/u, only the cap u binds, as in
+:mod:`convexmarket.allocation.path`. Units are as in that module, where S is ``r = gamma*eta/mu``.
+Totals are multiples n of the bound, ``S = n*e``. Each row of the costs is one seller.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class LeastViolation:
 
 
 class Conic:
-    """A market at the present values of its parameters, compiled once for a solver."""
+    """A market at the current values of its parameters, compiled once for a solver."""
 
     def __init__(
         self,

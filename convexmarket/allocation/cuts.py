@@ -12,8 +12,8 @@ The minimum over the simplex is concave in eta, so a chord bounds D on an interv
 bound for any output of the solver. If weights and multipliers are optimal, D touches the optimal
 value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 
-The bound holds for any multipliers, which may also depend on eta. Where D is unbounded below for
-large eta, a second cut of the same solve has a part in the guarantees that decreases as 1/eta.
+The bound holds for any multipliers, which may also depend on eta. If D is unbounded below for large
+eta, the same solve gives a second cut, whose coefficients of the guarantees decrease as 1/eta.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class KeptSpreadCut:
     the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it;
     chords of lower bounds on a concave function are lower bounds. ``price`` is the multiplier of
     ``sum a = 1`` at the point of the tangent. ``tail`` is the eta of the solve, and another cut
-    that is valid above this eta. A bound on rounding errors is subtracted.
+    that is valid above this eta. All values are reduced by a bound on rounding errors.
     """
 
     const: float

@@ -7,8 +7,8 @@ is lowest. The market is solved there unless the cuts exclude a better point. Th
 no interval can contain a point that is better by more than the gap.
 
 An error for an optimum that is not attained requires a proof. First, a certified bound for all eta
-up to twice the outermost eta must exceed the objective at an eta far outside. Second, the objective
-must not rise again beyond that eta.
+up to twice the outermost eta must exceed the objective at a much more distant eta. Second, the
+objective must not rise again beyond that eta.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class _Search:
         return value, where
 
     def split_at(self, low: float, high: float, where: float) -> float:
-        """Choose the eta at which to split, where the highest cuts at both ends cross.
+        """Choose the eta at which to split: where the highest cuts at both ends intersect.
 
         Next to an open end, the split is at the minimiser of the highest cut at the other end.
         """

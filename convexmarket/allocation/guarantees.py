@@ -4,8 +4,8 @@ r"""Exact solution of markets without payments, under given guarantees.
           \mathbf 1^\top a = 1,\; 0 \le a \le s\,\varepsilon
 
 with s = 1/eta (step 1 of Algorithm 1 of Anjarlekar, Etesami and Srikant). For a given s, the
-optimal weights ``min(level, s*epsilon)`` are as equal as the bounds allow. Hence one path in s
-contains the optimum.
+optimal weights ``min(level, s*epsilon)`` are as equal as the bounds allow. Hence the optimum is the
+best point of a path with the parameter s.
 """
 
 from __future__ import annotations

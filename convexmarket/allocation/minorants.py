@@ -1,12 +1,12 @@
 r"""Affine minorants of convex CVXPY expressions, including at kinks.
 
 A convex expression has one tangent where it is smooth, and many tangents at a kink. The subgradient
-that CVXPY returns at a kink rarely proves a tight bound; the multipliers of a solved problem do.
-Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support function of a
-set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``. :class:`Lifted`
-replaces each argument of such an atom by a variable. The multiplier of this equation approximates
-the best v, and :class:`Minorants` projects the multiplier on V. The bound holds for any error of
-the solver.
+that CVXPY returns at a kink rarely proves a tight bound, but the multipliers of a solved problem
+prove one. Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support
+function of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``.
+:class:`Lifted` replaces each argument of such an atom by a variable. The multiplier of the equation
+between the variable and the argument approximates the best v, and :class:`Minorants` projects the
+multiplier on V. The bound holds for any error of the solver.
 """
 
 from __future__ import annotations
@@ -152,12 +152,12 @@ def _plain(atom: Any) -> cp.Expression:
 
 
 class Lifted:
-    """Copies expressions, and replaces their leaves and the arguments of atoms with kinks.
+    """Copier of expressions that replaces leaves and the arguments of atoms with kinks.
 
-    ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
-    arguments of atoms with kinks become variables, defined by :attr:`links`, and an expression in
-    only parameters, such as a product of two, becomes one parameter with the same value, so the
-    problem is compiled once. Without ``kinks``, atoms with a wrong gradient in CVXPY are replaced.
+    ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks``, the
+    arguments of atoms with kinks become variables, defined by :attr:`links`. An expression in only
+    parameters becomes one parameter with the same value, so that the problem is compiled once.
+    Without ``kinks``, atoms with a wrong gradient in CVXPY are replaced.
     """
 
     def __init__(self, leaves: Mapping[int, cp.Expression], kinks: bool = True) -> None:

@@ -1,8 +1,8 @@
 """Exact allocations for sellers in partitions, on one or several machines.
 
-After two passes over the partitions (:mod:`convexmarket.allocation.passes`) , few sellers remain,
-whose market is solved exactly. The weight of any seller follows from its virtual cost and a few
-numbers (:meth:`PartedAllocation.weights_of`). It is computed where the report is stored.
+After two passes over the partitions (:mod:`convexmarket.allocation.passes`), few sellers remain,
+whose market is solved exactly. The weight of a seller is computed from its virtual cost and a few
+numbers (:meth:`PartedAllocation.weights_of`), on the machine that stores the report.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Find the sellers that affect an optimum, by two passes over all sellers without sorting.
 
 The first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
-two markets that enclose the given market and bound the path of its optimal weights. If the path is
-neither stationary nor at the cap in a cell, only sums over the cell are needed. The second pass
-fetches these sums, and the individual costs of the other cells.
+two markets that enclose the given market and bound the path of its optimal weights. If a cell can
+contain neither a stationary point nor the border of the sellers at the cap, only sums over the cell
+are needed. The second pass fetches these sums, and the individual costs of the other cells.
 
-Nonnegative doubles have the same order as their bits, read as integers. A cell is therefore a
-shifted integer, which is exact at any scale. Every pass maps a function over the parts of the
-costs, in any order, and adds the results. The parts may be in one array or on several machines.
+Nonnegative doubles have the same order as their bits, read as integers. The number of a cell is
+therefore a shifted integer, which is exact at any scale. Every pass maps a function over the parts
+of the costs, in one array or on several machines, and adds the results.
 """
 
 from __future__ import annotations
@@ -135,12 +135,12 @@ def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
 def classify_cells(
     edges: Floats, number: Ints, form: StandardForm, filling: int, highest: float | None
 ) -> tuple[Mask, Mask, bool]:
-    """Return the cells with a stationary point, all relevant cells, and a flag for the end.
+    """Return masks of the cells with a stationary point and of all relevant cells, and a flag.
 
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
-    expensive of the cheapest sellers who can have the whole weight. The end is the part of the path
-    where all sellers sell. If one seller may leave or change its cost, one enclosing market has one
-    seller less, and the other has one seller more.
+    expensive of the cheapest sellers who can have the whole weight. The flag is true if the path
+    can be stationary where all sellers sell. If one seller can leave or change its cost, one
+    enclosing market has one seller less, and the other enclosing market has one seller more.
     """
     last, spare = number.size - 1, int(highest is not None)
     fewer, more = np.append(0, number), np.append(number, 0)
@@ -227,7 +227,7 @@ def _costs(
 ) -> Costs:
     """Return the rows of the fetched sellers and of the groups between them.
 
-    Each fetched interval starts with an empty row. If the optimum may be beyond the last interval,
+    Each fetched interval starts with an empty row. If the optimum can be beyond the last interval,
     an empty row is appended.
     """
     size, first, second = sum(part[2] for part in results)

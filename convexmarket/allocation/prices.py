@@ -5,10 +5,10 @@ the multipliers tau of ``sum a = 1``, z of the caps, w of the largest guarantees
 budget and h of the range of eta,
 
 .. math:: g_i + \lambda\eta\psi_i + z_i + \eta w_i = \tau \;\text{ where } a_i > 0, \qquad
-          F_\eta + \lambda\psi^\top a + w^\top a + h = 0 ,
+          F_\eta + \lambda\psi^\top a + w^\top a + h = 0 .
 
-These equations are a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. In all
-other markets, prices are the multipliers of the solver.
+The multipliers are the least-squares solution in (tau, lambda, h). Undetermined prices are NaN. In
+all other markets, prices are the multipliers of the solver.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ r"""Solve the papers' problem with losses, a squared spread or bounds on guarant
 
 with a common bound or one bound for each seller. If gamma = 0, bounds are required.
 
-For a fixed eta this is a projection on a capped simplex, exact in O(m log m). The objective is
-piecewise smooth in eta, but its stationary points have no closed form. The order of the prices
-``l + gamma*eta*psi`` depends on eta, so the pieces do not form a single path as in the papers'
-problem (docs/theory.md, section 9.3). A branch and bound search over exact evaluations certifies
-the optimum.
+For a fixed eta, the problem is a projection on a capped simplex, computed exactly in O(m log m).
+The objective is piecewise smooth in eta, but its stationary points have no closed form. The order
+of the prices ``l + gamma*eta*psi`` depends on eta, so the pieces do not form a single path as in
+the papers' problem (docs/theory.md, section 9.3). A branch and bound search over exact evaluations
+certifies the optimum.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _AIM = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class ProjectableForm(MarketNumbers):
-    """The problem of this module for the active sellers; ``mu`` or ``mu_squared`` is zero.
+    """Numeric form of this problem for the active sellers; ``mu`` or ``mu_squared`` is zero.
 
-    The shares of ``groups`` are bounded.
+    ``groups`` are the groups of sellers whose shares are bounded.
     """
 
     groups: Groups | None = None

@@ -68,7 +68,7 @@ def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | No
     """Solve a problem; return CVXPY's status, or the text of the solver's exception.
 
     The first call uses tight tolerances, for a certificate. If it fails, a second call uses the
-    solver's default tolerances. The user's options have precedence over both.
+    solver's default tolerances. The user's options override the tolerances of both calls.
     """
     given = dict(options or {})
     status = _run(problem, solver, {**_TIGHT.get(solver, {}), **given})

@@ -51,7 +51,7 @@ class Together(CertifiedPurchase):
     Attributes
     ----------
     allocations : tuple of Allocation
-        One for each buyer, without lower bounds.
+        Allocation of each buyer, without a lower bound.
     objective, lower_bound : float
         Sum of the objectives of all buyers, and a lower bound on it.
     prices : ndarray, shape (m,)
@@ -167,7 +167,7 @@ def _sum(purchases: Sequence[Allocation], name: str) -> float:
 
 
 class _Charge(Term):
-    """Payment of prices'eps for privacy under the limits."""
+    """Term that charges the prices of the limits, ``prices'eps``."""
 
     def __init__(self, prices: Floats) -> None:
         self.prices = prices

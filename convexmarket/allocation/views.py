@@ -169,8 +169,8 @@ class MarketExpressions:
 class DeclaredMarket(cp.Problem):
     """A :class:`cvxpy.Problem` for copying and pickling, with an expression for the weights a.
 
-    A copy is independent of its original. A problem must not be solved in several threads at once,
-    because each solve sets the variables.
+    A copy is independent of its original. A problem must not be solved in several threads
+    concurrently: each solve sets the variables.
     """
 
     _weights: cp.Expression
@@ -195,7 +195,7 @@ class DeclaredMarket(cp.Problem):
 
     @property
     def raw_weights(self) -> Floats:
-        """Raw weights of the last solve, shape (m,)."""
+        """Weights of the last solve as returned by the solver, shape (m,)."""
         return numbers(self._weights, self.status)
 
 

@@ -40,11 +40,11 @@ Ints = NDArray[np.intp]
 ACCURACY = 1e-11  # relative accuracy of integrals
 ACCURACY_BOUNDED = 1e-8  # relative accuracy under a largest guarantee (many kinks)
 _ACCURACY_BETWEEN = 3e-11  # relative accuracy of interpolation between integrals
-_MANY, _MANY_AFFINE = 256, 10_000  # numbers of sellers from which rents are interpolated
+_MANY, _MANY_AFFINE = 256, 10_000  # numbers of sellers above which rents are interpolated
 _FEWEST = 16  # largest number of nodes for which an interpolation is not accepted
 _LOST = 1e-15  # ratio of mu to noise and payments below which double precision is insufficient
-_TABLE, _FEW = 16385, 8  # size of a table of virtual costs; largest number of initial cuts at kinks
-_MOST_SOLVES, _MOST_PIECES = 100, 12  # limits on solves for a rent, and on intervals of quadrature
+_TABLE, _FEW = 16385, 8  # size of a grid of reports, and largest number of initial cuts at kinks
+_MOST_SOLVES, _MOST_PIECES = 100, 12  # largest numbers of solves for a rent, and of intervals
 
 
 class ExactCurve:

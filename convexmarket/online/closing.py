@@ -39,9 +39,9 @@ def charge_model(
 ) -> None:
     """Charge a model to the ledger, less the charges of the attempts since the last failure.
 
-    A market stores the result of at most one attempt. The total charge of attempts that were killed
-    or rejected their input before noise was drawn is that of the most expensive one. Any other
-    failure can depend on the noise, so a free repetition would allow a selection of the noise.
+    A market stores the result of at most one attempt. Attempts that were killed, or rejected their
+    input before noise was drawn, are together charged as the most expensive of these attempts. Any
+    other failure can depend on the noise, so a free repetition would allow a selection of noise.
     """
     ids, name, failures = accepted["id"].tolist(), MODEL, _failures(connection)
     if charged_at(connection, MODEL) is not None:

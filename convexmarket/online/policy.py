@@ -87,9 +87,9 @@ class OnlinePolicy:
     cap : float, optional
         Factor k > 1. A seller sells at most k/m of the expected total.
     rule : {"expectation", "algorithm-3"}
-        "expectation" is the solution of Eq. (14) of A with expectations for sums, for any prior.
-        "algorithm-3" is A's closed form, which approximates "expectation" for many sellers. The
-        closed form does not support a cap, and requires A's Assumption IV.3 on the prior.
+        "expectation" is the solution of Eq. (14) of A with expectations instead of sums, for any
+        prior. "algorithm-3" is A's closed form, which approximates "expectation" for many sellers.
+        The closed form does not support a cap, and requires A's Assumption IV.3 on the prior.
     plan, support : optional
         Stored plan and stored range of reports. By default, they are computed from the prior.
 
@@ -246,7 +246,7 @@ class AdaptivePolicy:
     ----------
     stages : tuple of int
         Numbers of sellers after which a new plan is computed. In the first half, they increase from
-        10 by a factor of 1.5. In the second half, the remaining sellers decrease to 10 likewise.
+        10 by a factor of 1.5. In the second half, the same numbers of sellers remain.
     opening : OnlinePolicy
         The policy for the first sellers.
     prior, expected_sellers, support, buyer

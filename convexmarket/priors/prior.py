@@ -264,7 +264,7 @@ class Prior(ABC):
     ) -> FloatArray:
         """Convert reports to an array, and check that they are in the support.
 
-        If ``above`` is true, larger reports are valid. Errors do not contain reported values.
+        ``above`` allows reports above the support. Errors do not contain reported values.
 
         Raises
         ------

@@ -97,8 +97,8 @@ def calibrate_eta(
 ) -> float:
     """Compute the largest ``eta`` for which no row exceeds its granted epsilon.
 
-    Row i granted ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` increase more
-    slowly than the weight. Therefore, the smallest positive weight determines the result.
+    The epsilon granted for row i is ``weights[i] * eta``. The Jacobian's part of the loss and
+    ``solver_epsilon`` grow more slowly than the weight, so the smallest weight > 0 is decisive.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)

@@ -180,7 +180,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
     r"""Clip vectors to length ``clip``, scale this length to a radius, and round to integers.
 
     The length of each result is at most :math:`r + \sqrt d/2` for the radius r, up to a relative
-    error of a millionth. A vector is replaced by 0 if its result is longer or it is not finite.
+    error of a millionth. A vector is replaced by 0 if it is not finite or its result is longer.
     """
     usable = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
     lengths = np.maximum(row_norms(usable), clip)
@@ -193,7 +193,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
 def lattice_release(
     values: ArrayLike, step: float, scale: int, rng: np.random.Generator, *, gaussian: bool = False
 ) -> Floats:
-    """Round values to the lattice, and add exact noise with the scale in steps."""
+    """Round values to multiples of a step, and add exact noise with this scale in steps."""
     if lattice_step(step) != step:
         raise ParameterError(f"step must be a power of two, got {step!r}; see lattice_step")
     draw, whole = discrete_gaussian if gaussian else discrete_laplace, whole_steps(values, step)
