@@ -70,7 +70,7 @@ def allocate(
           and for a ``Budget`` (with ``Spread(2)`` or ``SquaredSpread``, ``Noise``, ``Losses`` and
           ``Cap``);
         - "projections": a certified search over eta with exact evaluations, also for
-          ``SquaredSpread``, ``Losses``, ``MaxEpsilon`` or caps for each seller, or a ``GroupShare``;
+          ``SquaredSpread``, ``Losses``, ``MaxEpsilon`` or caps for each seller, or ``GroupShare``;
         - "branch_and_bound": a certified search over eta with a conic solver, for any market.
 
         "line_search" is a certified search with one of three formulations of the papers' problem.
