@@ -111,8 +111,8 @@ class Allocation(Shown, CertifiedPurchase):
     seconds : float
         Wall time of the whole allocation.
     scale : float or None
-        Sum of the absolute weighted terms, to which the gap is relative; None for the absolute
-        objective.
+        Sum of the absolute weighted terms, to which the gap is relative; if None, the gap is
+        relative to the absolute objective.
     formulation, solver, solver_version, tolerance
         Settings of a numerical method; None if they do not apply.
     solves : tuple of SolveRecord

@@ -1,8 +1,8 @@
 r"""Proven global minimum of the papers' problem under one bound on all guarantees.
 
 With a bound e on every guarantee, optimal guarantees are ``clip(x - b*psi, 0, e)``. At a given
-total S = eta, the bound is a cap of e/S on the weights. Hence x and b follow from prefix sums, if j
-sellers are at the bound and q sellers sell. The objective is stationary in S where
+total S = eta, the bound is a cap of e/S on the weights. If j sellers are at the bound and q sellers
+sell, x and b follow from prefix sums. The objective is stationary in S where
 
 .. math:: T(S) = \gamma\,(x/b)\,S^2 - \mu N = \sigma, \qquad N = \|\varepsilon\| .
 

@@ -240,7 +240,7 @@ class _Search:
         return float(np.clip(where, *_inside(low, high)))
 
     def check_attained(self) -> None:
-        """Raise an error if the best point is outermost and a lower infimum is proven."""
+        """Raise an error if the best eta is the smallest or largest, and the infimum is lower."""
         best, at = self.best, self.best.eta
         for step, infinite, outermost in ((1, self.high == np.inf, -1), (-1, self.low == 0, 0)):
             place = at * _TWICE**step
@@ -290,7 +290,7 @@ def search_eta(
             break
         known, low, high = heapq.heappop(heap)
         low, high = max(low, search.low), min(high, search.high)
-        if low >= high:  # empty, or proven infeasible since
+        if low >= high:  # empty, or infeasible by a new proof
             continue
         bound, where = search.bounded(low, high)
         if bound > known:

@@ -215,7 +215,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
             eta, binding = end, (name,)
     if eta is not None:
         cap = min(cap, form.max_epsilon / eta)
-    # The first and last rows may be empty.
+    # The first and last rows can be empty.
     capped, bought = numbers[point.capped], numbers[point.bought]
     j, q = np.searchsorted(numbers, [capped, bought - 1], side="right") - [1, 0]
     is_full = (

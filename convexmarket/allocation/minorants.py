@@ -265,7 +265,7 @@ class Minorants:
 
 
 def _times(matrix: Any, vector: Floats) -> Floats:
-    """Return the product with a matrix; CVXPY returns 1 by 1 matrices as numbers."""
+    """Multiply a matrix by a vector, where CVXPY's 1 by 1 matrices are numbers."""
     product = matrix * vector if np.ndim(matrix) == 0 else matrix @ vector
     return np.asarray(product, dtype=float).ravel()
 

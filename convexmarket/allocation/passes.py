@@ -29,7 +29,7 @@ Mask = NDArray[np.bool_]
 
 #: Number of costs in a block, chosen so that a block fits in a processor's cache.
 _BLOCK = 1 << 15
-#: Number of low bits of a double that vary within a cell; every power of two has 128 cells or more.
+#: Number of low bits of a double that vary within a cell. A factor of two has at least 128 cells.
 _SHIFT = 45
 #: Base-2 logarithm of the smallest number of cells.
 _CELLS = 9

@@ -107,7 +107,7 @@ class Costs:
     means, squares : ndarray, shape (n,), optional
         Mean cost of each group, and its sum of squares about the mean.
     stretches : ndarray of int, shape (s, 2), optional
-        Ranges of ranks, one of which contains the optimum.
+        Intervals of ranks, one of which contains the optimum.
     """
 
     def __init__(
@@ -165,9 +165,9 @@ class Markets:
     """Markets with the given costs, except that each market replaces the cost of one seller.
 
     In market e the cost ``old[e]`` of a seller is replaced by ``new[e]``. An infinite ``new``
-    removes the seller, and an ``old`` above all costs adds a seller. Hence a row may have one
-    seller less, and the markets may have one additional row. Methods take ranks k of rows for each
-    market.
+    removes the seller, and an ``old`` above all costs adds a seller. Hence a row can have one
+    seller less, and the markets can have one additional row. Arguments k of methods are ranks of
+    rows, one for each market.
 
     Node k of a path is the point at which the weight of row k becomes zero. The last node,
     k = size, is beta = 0. The first node, ``first - 1``, is beta = infinity. There, the ``floor``
@@ -268,7 +268,7 @@ class Markets:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             beta = np.where(at_start, 0.0, left / (free * (tau - mean)))
             bend = beta * spread
-            # Rounding must not make costs negative, because the rate may be infinite.
+            # Rounding must not make costs negative, because the rate can be infinite.
             cost = np.maximum(np.where(at_end, cost, cost - bend), 0.0)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
         beta = np.where(at_end, np.inf, beta)
@@ -295,7 +295,7 @@ class Markets:
     ) -> Points:
         """Compute the points of pieces (j, q) at beta; the rate is by default that of beta."""
         free, left, mean, spread, cost, norm2 = piece
-        bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite if the spread is zero
+        bent = np.where(spread > 0, beta, 0.0)  # beta can be infinite if the spread is zero
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             norm = np.sqrt(norm2 + bent * bent * spread)
             cost = cost - bent * spread
@@ -406,7 +406,7 @@ def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints
             rows = Nodes.joined([a, markets.nodes(a.e, k, b.j, a.j), b], axis=1)
             a, b, most_nodes = rows[:, :-1], rows[:, 1:], _LATER
     a, b = map(Nodes.joined, zip(*done, strict=True))
-    # One piece for each number of capped rows between neighbouring nodes.
+    # Divide the path between neighbouring nodes into a piece for each number of capped rows.
     counts = np.maximum(a.j - b.j, 0) + 1
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     of = np.repeat(np.arange(counts.size), counts)

@@ -122,8 +122,8 @@ def _multipliers(
     free = sells & ~capped & ~full
     paid = float(psi @ epsilon) >= form.budget * (1 - _BINDS)
     at_end = min(abs(eta - form.eta_low), abs(eta - form.eta_high)) <= _BINDS * eta
-    # Columns: tau, lambda, h. Rows: sellers strictly between their bounds, and one row for eta.
-    # Unit: money.
+    # The columns are for tau, lambda and h. The rows are for sellers strictly between their bounds
+    # and for eta. The unit is money.
     rows = np.stack([np.ones(m), -eta * psi, np.zeros(m)], axis=1)
     sold = np.where(full, weights, 0.0)
     last = np.array([sold.sum(), eta * float(psi @ (weights - sold)), eta])

@@ -244,7 +244,7 @@ class _Buyers:
         beyond, items, ratios = cp.Variable(nonneg=True), [], list[cp.Variable]()
         views = [conic.view for conic in self.conics]
         for view, each in zip(views, last, strict=True):
-            # Near a point: eps = eta*a + eta*a_0*(r - 1), and 1/eta between a curve and its chord.
+            # Linearise eps about a point: eta*a + eta*a_0*(r - 1). Bound 1/eta by a curve and a chord.
             ends = np.minimum(view.market.form.eta_range, self.limit.sum()) / each.eta
             low, high = np.clip(ends, 1 - reach, 1 + reach)
             ratios.append(r := cp.Variable(nonneg=True))

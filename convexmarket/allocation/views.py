@@ -64,7 +64,7 @@ class MarketExpressions:
     outside the mask ``active`` have weight zero. The constraints are CVXPY equalities and
     inequalities, and include the domains of the terms.
 
-    Parameters become constants, unless ``parametric``.
+    Parameters are replaced by their values, unless ``parametric``.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class MarketExpressions:
 
     @property
     def simplex(self) -> list[cp.Constraint]:
-        """``sum a = 1``; the variable is nonnegative."""
+        """The constraint ``sum a = 1``, where the variable is nonnegative."""
         return [cp.sum(self.scaled_weights) == self.active.size]
 
     def flat_constraints(self) -> list[cp.Constraint]:
@@ -176,15 +176,15 @@ class DeclaredMarket(cp.Problem):
     _weights: cp.Expression
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without compiled data."""
+        """Return the state without compiled data, for copying and pickling."""
         return {**self.__dict__, "_cache": Cache(), "_solver_cache": {}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return an independent problem."""
+        """Return an independent copy of the problem."""
         return pickle.loads(pickle.dumps(self))
 
     def __copy__(self) -> Self:
-        """Return an independent problem, as a deep copy does."""
+        """Return an independent copy, like ``copy.deepcopy``."""
         return self.__deepcopy__({})
 
     @property

@@ -273,7 +273,7 @@ class SolvedCurve:
         return self._points[key]
 
     def _solve(self, seller: int, virtual_cost: float) -> CertifiedPurchase:
-        """Solve the market at a different virtual cost, starting at the previous allocation."""
+        """Solve the market at a different virtual cost, starting from the previous allocation."""
         market = self.market
         if virtual_cost == market.sellers.virtual_costs[seller]:
             return self._truth

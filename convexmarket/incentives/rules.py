@@ -1,7 +1,7 @@
 """Payments under which a truthful report is each seller's best reply (A, Eq. 8).
 
 The payment for a report c is ``c*u(eps(c)) + integral of u(eps(z)) dz from c to c_hi``. The first
-term is the seller's cost, and the second term the rent (:mod:`convexmarket.incentives.rents`).
+term is the seller's cost, and the second term is the rent (:mod:`convexmarket.incentives.rents`).
 """
 
 from __future__ import annotations

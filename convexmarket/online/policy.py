@@ -240,7 +240,7 @@ class AdaptivePolicy:
         Whether a new plan uses a prior learnt from the earlier reports.
     trust_guess : bool
         With ``learn``, whether the first sellers are quoted with the initial prior. If False,
-        nothing is bought before the first new plan, because a wrong prior can be expensive.
+        nothing is bought before the first new plan, because a wrong prior can cause high costs.
 
     Attributes
     ----------
@@ -334,7 +334,7 @@ class AdaptivePolicy:
         """Compute the empirical prior of the reports and quantiles of the initial prior."""
         levels = (np.arange(_GUESS) + 0.5) / _GUESS
         known = np.concatenate((reports, np.asarray(self.prior.quantile(levels))))
-        # Otherwise, a single report near 0 would make the plan buy only at similar reports.
+        # Otherwise, after a single report near 0, the plan would buy only at reports near 0.
         sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
         low, high = sample.support
         # The ironed virtual cost is constant between corners, so it suffices to store the corners.

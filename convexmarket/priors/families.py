@@ -77,7 +77,7 @@ class Uniform(Family):
 class Power(Family):
     """Power distribution F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
 
-    The exponent is positive. A larger exponent increases the share of high sensitivities.
+    The exponent is positive. A larger exponent increases the probability of high sensitivities.
 
     Examples
     --------
