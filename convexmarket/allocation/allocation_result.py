@@ -116,7 +116,7 @@ class Allocation(Shown, CertifiedPurchase):
     formulation, solver, solver_version, tolerance
         Settings of a numerical method; None if they do not apply.
     solves : tuple of SolveRecord
-        One record for each subproblem of a search; empty for the exact method.
+        One record for each solve of a search; empty for the exact method.
     binding : tuple of str
         Classes of binding constraints, such as "Budget"; "eta_low" and "eta_high" for the binding
         ends of an :class:`EtaRange`.

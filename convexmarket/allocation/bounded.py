@@ -164,7 +164,7 @@ def minimise_bounded(
         a, b = bounded.split(a[wide], b[wide])
         _improve(best, a)
     free = np.flatnonzero(able & (best.capped < best.bought))
-    for _ in range(2 * bool(free.size)):  # objectives give only half of a total's digits
+    for _ in range(2 * bool(free.size)):  # improve the accuracy of the totals
         _improve(best, bounded.polished(best[free], low, top[free]), 4 * _EXACT)
     # At this level, a further seller would not change the objective.
     price = (best.norm * best.rate + rho) / best.rate**2 - markets.costs.offset

@@ -60,7 +60,7 @@ class OwnReportCurve:
         self.form, self._spread = form, with_spread(form)
         if costs is None:
             check_feasible(form, available, form.virtual_costs.size)
-            # Because one seller may leave, the next more expensive sellers are included.
+            # Include the next more expensive sellers, because one seller can leave.
             costs, limit = costs_that_matter(self._spread, 1)
         self._costs, self._limit = costs, limit
         # The smallest guarantee that one seller sells at any cost.
@@ -100,7 +100,7 @@ class OwnReportCurve:
 
     def _solve(self, old: Floats, psi: Floats) -> tuple[Floats, Floats, Floats]:
         costs, endless = self._costs, psi == np.inf
-        unsold = costs.scale if self._needed else np.inf  # any finite cost
+        unsold = costs.scale if self._needed else np.inf  # sold at any finite cost
         new = np.where(endless if self._needed else psi > self._limit, unsold, psi)
         markets = Markets(costs, old, new)
         points, _ = optimum(self._spread, markets)

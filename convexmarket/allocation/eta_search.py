@@ -2,9 +2,9 @@
 
 A solve at a feasible eta gives a point, hence an upper bound, and a cut
 (:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. A solve at
-an infeasible eta proves that all eta on one side are infeasible. The range is split where the bound
-is lowest. The market is solved there unless the cuts exclude a better point. The search ends when
-no interval can contain a point that is better by more than the gap.
+an infeasible eta proves that all smaller or all larger eta are infeasible. The search splits
+the interval with the lowest bound at an eta, and solves the market there unless the cuts exclude a
+better point. It ends when no interval can contain a point that is better by more than the gap.
 
 An error for an optimum that is not attained requires a proof. First, a certified bound for all eta
 up to twice the outermost eta must exceed the objective at a much more distant eta. Second, the
@@ -290,7 +290,7 @@ def search_eta(
             break
         known, low, high = heapq.heappop(heap)
         low, high = max(low, search.low), min(high, search.high)
-        if low >= high:  # empty, or infeasible by a new proof
+        if low >= high:  # the interval is empty or infeasible
             continue
         bound, where = search.bounded(low, high)
         if bound > known:
@@ -299,7 +299,7 @@ def search_eta(
         target = search.best.objective - max((1 - FOR_TRACES) * gap, slack) * search.best.aim
         eta = search.split_at(low, high, where)
         narrow = not low < eta * (1 - _NARROW) < high * (1 - _NARROW)
-        if known >= target or narrow or used_up():  # this bound is the lowest bound
+        if known >= target or narrow or used_up():  # no other bound is lower
             aside.append((known, low, high))
             break
         if not first / _FAR < eta < first * _FAR:
@@ -349,7 +349,7 @@ def allocation_of(
         weights=embed(best.weights, market.form.active),
         eta=best.eta,
         objective=best.objective,
-        lower_bound=min(result.bound, best.objective),  # without rounding errors
+        lower_bound=min(result.bound, best.objective),  # exclude rounding errors
         multiplier=best.cut.price / best.eta,
         method=method,
         seconds=time.perf_counter() - began,

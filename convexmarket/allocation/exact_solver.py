@@ -229,7 +229,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
         eta = float(np.clip(best, *form.eta_range))
         binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
     t, norm, noise = form.gamma * eta, segment.norm, form.sigma / eta
-    # Free sellers satisfy tau = t*psi + mu*a/||a||; for other sellers, the difference is dual
+    # Free sellers satisfy tau = t*psi + mu*a/||a||. For other sellers, the difference is the dual
     # slack.
     tau = float(t * (segment.origin + segment.mean) + form.mu * segment.share / norm)
     at_cap = segment.capped * (tau - form.mu * cap / norm) - t * segment.filled

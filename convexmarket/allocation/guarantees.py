@@ -103,8 +103,8 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     # The objective is convex in s, so its slope changes sign at the minimum.
     falling = np.flatnonzero(slope(ends, np.arange(caps.size)) < 0)
     k = int(falling[0]) if falling.size else caps.size - 1
-    s = float(ends[k - 1] if falling.size else ends[k])  # by default the last piece
-    if falling.size and slope(s, k) > 0:  # nonnegative, up to rounding
+    s = float(ends[k - 1] if falling.size else ends[k])  # otherwise, the last piece
+    if falling.size and slope(s, k) > 0:  # exactly, it is nonnegative
         s = brentq(slope, ends[k], s, args=(k,), xtol=1e-300, rtol=1e-15)
     weights = np.minimum((1.0 - s * total[k]) / free[k], array / unit * s)
     weights /= weights.sum()

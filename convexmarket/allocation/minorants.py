@@ -92,7 +92,7 @@ def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats
 def _member(atom: Any, v: Floats) -> Floats:
     """Project a row on the set of a support function by a convex program."""
     x, items = atom._parent.x, atom._parent.constraints
-    off = cp.norm(cp.vec(x, order="F") - v[0])  # the square would halve the accuracy
+    off = cp.norm(cp.vec(x, order="F") - v[0])  # a squared norm would halve the digits
     run_solver(cp.Problem(cp.Minimize(off), items), "CLARABEL")
     return _flat(x.value)[None]
 

@@ -311,7 +311,7 @@ class Markets:
         piece = some.piece(j, q)
         # Entries without free sellers are not used.
         with np.errstate(divide="ignore", invalid="ignore"):
-            several = self.value(j) < self.value(q - 1)  # otherwise equal shares
+            several = self.value(j) < self.value(q - 1)  # otherwise, weights are equal
             tilt = np.where(several, points.beta * (piece.mean - cost), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
         return np.where(rank < j, cap, np.where(rank < q, weight, 0.0))

@@ -195,7 +195,7 @@ def norm_minimiser(
         if off <= (_NOISE if outside else _SAME) * norm:
             break
         norm = float(np.sqrt(low * high) if outside else following)
-    else:  # a seller is at the border of the free sellers
+    else:  # no convergence: a seller is at the border of the free sellers
         if excess(low) < 0 < excess(high):
             norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
         point = nearest(slopes * -norm, limits, groups)

@@ -82,8 +82,8 @@ def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
         variable.value = None  # some atoms of CVXPY do not compile without this option
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            # These warnings concern inaccuracy (as the status does), approximated powers and
-            # compilation.
+            # These warnings concern inaccuracy (also reported by the status), approximated powers
+            # and compilation.
             for text in ("Solution may be", ".*is being approximated", ".*that is not DPP"):
                 warnings.filterwarnings("ignore", text)
             problem.solve(solver=solver, **options)

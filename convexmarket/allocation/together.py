@@ -227,7 +227,7 @@ class _Buyers:
         """Compute each buyer's separate purchase if sales also cost the prices of the limits."""
         bought, settings = [], {"solver": self.solver, "solver_options": self.options, "gap": gap}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LooseCertificateWarning)  # issued once, at the end
+            warnings.simplefilter("ignore", LooseCertificateWarning)  # issued later, once
             for b, start in zip(self.markets, near or [None] * len(self.markets), strict=True):
                 market = Market(b.sellers, b.objective + _Charge(prices), b.constraints)
                 bought.append(allocate(market, start=start, **settings))
@@ -244,7 +244,7 @@ class _Buyers:
         beyond, items, ratios = cp.Variable(nonneg=True), [], list[cp.Variable]()
         views = [conic.view for conic in self.conics]
         for view, each in zip(views, last, strict=True):
-            # Linearise eps about a point: eta*a + eta*a_0*(r - 1). Bound 1/eta by a curve and a chord.
+            # Linearise eps: eta*a + eta*a_0*(r - 1). Bound 1/eta by a curve and its chord.
             ends = np.minimum(view.market.form.eta_range, self.limit.sum()) / each.eta
             low, high = np.clip(ends, 1 - reach, 1 + reach)
             ratios.append(r := cp.Variable(nonneg=True))

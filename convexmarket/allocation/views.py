@@ -257,7 +257,7 @@ class FixedEta(DeclaredMarket):
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
-    """Return the scaled multiplier of a solved constraint, or None without variables."""
+    """Return the scaled multiplier of a solved constraint, or None if it has no variable."""
     if not item.variables() or item.dual_value is None:
         return None
     dual = np.asarray(item.dual_value, dtype=float)

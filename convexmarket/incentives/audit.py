@@ -184,8 +184,8 @@ def audit_incentives(
         Largest number of audited sellers. The default is 200 for the papers' problem, 16 if
         projections solve the market, and 12 otherwise.
     coalitions : int
-        Number of random pairs. For each pair, 80 joint misreports are tested in the papers' problem
-        (deviations of 1 % and 10 %, quarters of the support), otherwise 8 (deviations of 10 %).
+        Number of random pairs. In the papers' problem, 80 joint misreports of each pair are tested
+        (deviations of 1 % and 10 %, quarters of the support); in others, 8 (deviations of 10 %).
     random_state : numpy.random.Generator or int, default 0
         Random numbers for the sample of sellers and for the pairs.
 
@@ -234,7 +234,7 @@ def audit_incentives(
     most = check_count("max_sellers", usual[1] if max_sellers is None else max_sellers)
     rng = generator_of(random_state)
     who = np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
-    shares = np.linspace(0.5 / count, 1.0, count)  # omit the bottom, where privacy can be free
+    shares = np.linspace(0.5 / count, 1.0, count)  # omit the lower end, where privacy can be free
     if parts is not None:
         whole: Any = allocate(market) if allocation is None else allocation
         some, ids = parts.take(who)
@@ -373,7 +373,7 @@ def _top(prior: Prior, least: Floats) -> Floats:
     low, high = prior.support
     if np.isinf(high):
         return np.maximum(prior.quantile(0.999), 2.0 * least)
-    if np.isinf(prior.ironed_virtual_cost(high)):  # the market can be infeasible there
+    if np.isinf(prior.ironed_virtual_cost(high)):  # the market can be infeasible at this end
         high = low + 0.999 * (high - low)
     return np.full(least.size, high)
 

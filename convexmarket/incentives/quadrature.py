@@ -98,11 +98,11 @@ def first_root(
     inside = ~short
 
     def signed(z: Floats, which: Any) -> Floats:
-        excess = f(z, which) + 0.0  # made finite, and positive at the root
+        excess = f(z, which) + 0.0  # converts -0.0 to 0.0
         return np.copysign(np.clip(np.abs(excess), 1e-300, 1e200), excess)
 
     bracket, args = (low[inside], high[inside]), (which[inside],)
     between = cast(Any, find_root)(signed, bracket, args=args)  # SciPy's stubs lack args
-    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])  # not below the root
+    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])  # at or above the root
     root[below] = high
     return root

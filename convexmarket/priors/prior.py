@@ -163,7 +163,7 @@ class Prior(ABC):
         if self.is_regular:
             return self._virtual_cost(c)
         nodes, costs, _ = self._ironing
-        above = c > nodes[-1]  # an unbounded tail, or an upper end where psi is infinite
+        above = c > nodes[-1]  # in an unbounded tail, or where psi is infinite
         tail = np.maximum(self._virtual_cost(np.where(above, c, nodes[-1])), costs[-1])
         return np.where(above, tail, np.interp(c, nodes, costs))
 

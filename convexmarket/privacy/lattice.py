@@ -27,7 +27,7 @@ __all__ += ["lattice_release", "lattice_scale", "lattice_step", "whole_steps"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LARGEST_SCALE = 2**45  # in steps; products are below 2**63
+LARGEST_SCALE = 2**45  # largest noise scale in steps; products are below 2**63
 LARGEST_FLOAT = 2**53  # every smaller integer is a double
 STEPS = (2.0**-500, 2.0**500)
 MOST_STEPS = 2**60  # the sum of two values is below 2**63
