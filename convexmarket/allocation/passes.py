@@ -125,7 +125,7 @@ def _count(bottom: int, shift: int, n_cells: int, blocks: Iterable[Floats]) -> t
 
 
 def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
-    """Return the sorted distinct values, with their total counts."""
+    """Return the sorted distinct values in all parts, and their total counts."""
     values, place = np.unique(np.concatenate([part[0] for part in counts]), return_inverse=True)
     number = np.zeros(values.size, np.int64)
     np.add.at(number, place, np.concatenate([part[1] for part in counts]))

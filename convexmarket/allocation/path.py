@@ -2,13 +2,13 @@
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
 beta grows from 0 to infinity, the weights trace one piecewise linear path, which does not depend on
-mu, sigma and gamma. On this path
+mu, sigma and gamma.
 
-* the j cheapest sellers are at the cap, and the q cheapest sellers sell;
-* let f = q - j be the number of free sellers, M = 1 - j*u their total weight, and W the sum of
-  squared deviations of their costs: then ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W;
-* eta follows from gamma*eta = t = mu*beta/||a||, and the objective is stationary in eta where
-  t^2 * psi'a = sigma*gamma, which is a cubic in 1/beta with at most one local minimum.
+At each point of the path, the j cheapest sellers are at the cap, and the q cheapest sellers sell.
+Let f = q - j be the number of free sellers, M = 1 - j*u their total weight, and W the sum of
+squared deviations of their costs. Then ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W. Eta is
+computed from gamma*eta = t = mu*beta/||a||. The objective is stationary in eta if
+t^2 * psi'a = sigma*gamma. This equation is a cubic in 1/beta with at most one local minimum.
 
 As beta grows, t grows and psi'a falls. The ends of a stretch of the path therefore bound t^2*psi'a,
 and a stretch without a stationary point is discarded. All other stretches are split into pieces,

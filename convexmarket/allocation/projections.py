@@ -4,7 +4,7 @@ r"""Solve the papers' problem with losses, a squared spread or bounds on guarant
           \quad\text{s.t.}\quad \mathbf 1^\top a = 1,\; 0 \le a \le k/m,\; \eta a \le e,
           \qquad R = \|a\|,\ \|a\|^2
 
-with a common bound or one bound for each seller. If gamma = 0, bounds are required.
+where e is one bound for all sellers or a bound for each seller, and is required if gamma = 0.
 
 For a fixed eta, the problem is a projection on a capped simplex, computed exactly in O(m log m).
 The objective is piecewise smooth in eta, but its stationary points have no closed form. The order

@@ -3,8 +3,8 @@ r"""Allocations of several buyers with the same sellers, whose total sales are l
 .. math:: \min \sum_b F_b(a_b, \eta_b) \quad\text{s.t.}\quad
           \sum_b \eta_b a_{b,i} \le e_i \text{ for every seller } i
 
-and each buyer's constraints. One convex program, in which the guarantees are linearised about a
-point, gives the next :math:`\eta_b` and the prices y of the limits. Separate allocations at these
+under the constraints of each buyer. A convex program, in which the guarantees are linearised about
+a point, gives the next :math:`\eta_b` and the prices y of the limits. Separate allocations at these
 prices prove the lower bound :math:`\sum_b \min \{F_b + \eta\, y^\top a\} - y^\top e`.
 """
 

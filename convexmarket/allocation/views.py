@@ -111,7 +111,7 @@ class MarketExpressions:
         return bool(able and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon]))
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return the expression for solvers, with parameters turned into constants."""
+        """Return the expression for solvers, where parameters are replaced by their values."""
         if self.parametric:
             return expression
         leaves = {id(each): cp.Constant(value_of(each)) for each in expression.parameters()}

@@ -337,7 +337,7 @@ def _answers(
 
 
 def _tried(curve: Curve, prior: Prior, seller: Ints, z: Floats) -> _Trial:
-    """Compute outcomes, and bounds on the errors of differences to the rent at the truth."""
+    """Compute outcomes, with bounds on the errors of rents relative to the rent at the truth."""
     trial = _answers(curve, prior, seller, z, np.inf)
     return trial._replace(rent_error=np.abs(trial.rent_error - trial.rent_error[:, :1]))
 
