@@ -153,7 +153,7 @@ class Linearizer:
         self._minorants = Minorants(view.unknowns)
         even = np.zeros(view.active.size)
         able = [part for part in view.terms if part[1].simplex_minimum(1.0, even) is not None]
-        # Strictly convex terms are preferred to the largest weight.
+        # Keep a strictly convex spread term rather than the largest weight.
         self._spread = next(iter([part for part in able if not part[2].is_pwl()] or able), None)
 
     def cut(
@@ -218,7 +218,7 @@ class Linearizer:
         return const if min(slopes) >= 0 else -np.inf
 
     def _cut(self, point: Floats, eta: float, bounds: Floats) -> KeptSpreadCut:
-        """Build a cut from three minorants at a point, with a tail if possible."""
+        """Build a cut from three minorants at a point, and a cut for large eta if possible."""
         rest, total = bounds[0], bounds[0] + bounds[1]
         costs, slopes = np.split(total[2:] + bounds[2, 2:], 2)
         price, tail = float((costs + eta * slopes) @ point), None

@@ -219,7 +219,7 @@ class _Search:
     def split_at(self, low: float, high: float, where: float) -> float:
         """Choose the eta at which to split: where the highest cuts at both ends intersect.
 
-        Next to an open end, the split is at the minimiser of the highest cut at the other end.
+        If one end is open, split at the minimiser of the highest cut at the other end.
         """
         end, step = (low, 1.0) if low > 0 else (high, -1.0)
         cuts, other = self.near(low, high), high if low > 0 and high < np.inf else end

@@ -84,7 +84,7 @@ class _Limits(NamedTuple):
 
     gaussian: Floats  # limits of the squared shifts
     split: Floats  # limits of squared shifts for each key of SPLITS, shape (n_rows, n_keys)
-    order: Floats  # order of the moment; 1 if the moment is not used
+    order: Floats  # order of the moment, or 1 if the moment is not used
     moment: Floats
 
 

@@ -563,5 +563,5 @@ class MarketNumbers:
         return min([limit for limit in limits if 0 < limit < np.inf], default=float(costs.size))
 
 
-#: Numeric form of a market whose ``exact`` is not None.
+#: Numeric form of the papers' problem, possibly with one largest guarantee.
 StandardForm = MarketNumbers
