@@ -20,7 +20,7 @@ __all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
 
 @dataclass(frozen=True)
 class SolveRecord:
-    """One solve of the subproblem at a fixed eta.
+    """Record of a solve of the market at a fixed eta.
 
     Attributes
     ----------
@@ -111,12 +111,12 @@ class Allocation(Shown, CertifiedPurchase):
     seconds : float
         Wall time of the whole allocation.
     scale : float or None
-        Sum of the absolute weighted terms, to which the gap is relative; None for the absolute
-        objective.
+        Sum of the absolute weighted terms, to which the gap is relative; if None, the gap is
+        relative to the absolute objective.
     formulation, solver, solver_version, tolerance
         Settings of a numerical method; None if they do not apply.
     solves : tuple of SolveRecord
-        One record for each subproblem of a search; empty for the exact method.
+        One record for each solve of a search; empty for the exact method.
     binding : tuple of str
         Classes of binding constraints, such as "Budget"; "eta_low" and "eta_high" for the binding
         ends of an :class:`EtaRange`.

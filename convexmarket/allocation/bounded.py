@@ -1,19 +1,19 @@
 r"""Proven global minimum of the papers' problem under one bound on all guarantees.
 
 With a bound e on every guarantee, optimal guarantees are ``clip(x - b*psi, 0, e)``. At a given
-total S = eta, the bound is a cap of e/S on the weights. Hence x and b follow from prefix sums, if j
-sellers are at the bound and q sellers sell. The objective is stationary in S where
+total S = eta, the bound is a cap of e/S on the weights. If j sellers are at the bound and q sellers
+sell, x and b follow from prefix sums. The objective is stationary in S where
 
 .. math:: T(S) = \gamma\,(x/b)\,S^2 - \mu N = \sigma, \qquad N = \|\varepsilon\| .
 
 x, b and N increase with S (docs/theory.md, section 9.3). Their values at the ends of an interval
 therefore bound T, and the slope ``(T - sigma)/S^2`` of the objective, on that interval. An interval
-is discarded if T cannot equal sigma in the interval, or if the bound excludes the minimum. T jumps
-at totals where every seller who sells is at the bound. Intervals end at these totals.
+is discarded if T cannot equal sigma, or the lower bound exceeds the best objective. Intervals end
+at totals where every seller who sells is at the bound, because T jumps there.
 
-The search solves many markets together. Below S = e/u no bound binds before the cap u does, which
-:mod:`convexmarket.allocation.path` solves. Units are as in that module, where S is
-``r = gamma*eta/mu``, and totals are counted in bounds: ``S = n*e``. Every row is one seller.
+The search solves many markets together. For S < e/u, only the cap u binds, as in
+:mod:`convexmarket.allocation.path`. Units are as in that module, where S is ``r = gamma*eta/mu``.
+Totals are multiples n of the bound, ``S = n*e``. Each row of the costs is one seller.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from convexmarket.allocation.path import (
     candidates,
 )
 
-#: Number of steps from a guess to the piece that contains a total, before a search is used.
+#: Number of fixed-point iterations after which the piece of a total is computed by a search.
 _STEPS = 30
-#: Number of parts of an interval in a round, and of rounds; relative width of unsplit intervals.
+#: Number of parts of a split interval, number of rounds, and smallest relative width for a split.
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
-#: Relative accuracy of objectives; relative slack of the test that discards an interval.
+#: Relative accuracy of the objective, and tolerance of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
-#: Relative distance between the best point and the second point of the secant for the root of T.
+#: Relative distance between the two totals that define the secant for the root of T = rho.
 _NEAR = 1e-6
-#: Least number of nodes in each round.
+#: Smallest total number of parts into which the intervals of a round are split.
 _NODES = 64
 
 
@@ -49,7 +49,7 @@ class _Bounded:
         self.markets, self.rho, self.largest = markets, rho, largest
 
     def at(self, e: Ints, n: Floats, j: Ints, q: Ints) -> Points:
-        """Compute the best point at each total by iterating j, q and the level to a fixed point."""
+        """Compute the best point at each total, by a fixed-point iteration for its piece (j, q)."""
         markets = self.markets[e]
         markets.n = n
         whole = np.minimum(np.floor(n).astype(np.intp), markets.size)
@@ -79,7 +79,7 @@ class _Bounded:
         return self._points(markets, e, j, q)
 
     def _points(self, markets: Markets, e: Ints, j: Ints, q: Ints) -> Points:
-        """Compute the points of pieces. Without free sellers, all sellers are at the bound."""
+        """Compute the point of each piece at its total; j = q if all sellers are at the bound."""
         piece, rate = markets.piece(j, q), markets.n * self.largest
         beta = beta_at(piece, rate)
         points = markets.points(e, j, q, piece, beta, rate, self.rho)
@@ -91,7 +91,7 @@ class _Bounded:
         return points
 
     def bound(self, a: Points, b: Points) -> Floats:
-        """Bound the objective between two totals from below, by inf if T cannot equal rho there."""
+        """Compute a lower bound on the objective between two totals, or inf if no T equals rho."""
         low, high, rho, offset = a.rate, b.rate, self.rho, self.markets.costs.offset
         first, last = (offset + a.above) * (a.beta * low), (offset + b.level) * (b.beta * high)  # x
         least = first / (b.beta * high) * low * low - b.norm * high
@@ -119,7 +119,7 @@ class _Bounded:
         return self.at(e, np.clip(n + step, low, high), *guess)
 
     def split(self, a: Points, b: Points) -> tuple[Points, Points]:
-        """Split intervals at whole numbers or, if no whole number is inside, by equal factors."""
+        """Split intervals of totals at whole numbers or, without any inside, by equal factors."""
         parts = max(_PARTS, _NODES // a.e.size)
         a, b = a[:, None], b[:, None]
         n = a.n * (b.n / a.n) ** (np.arange(1, parts) / parts)
@@ -142,8 +142,7 @@ def minimise_bounded(
     """Compute the best point of each market in a range of totals, and a lower bound.
 
     ``largest`` is the bound on ``r*a_i``, and the unit of ``low`` and ``high``, the ends of the
-    range. ``low`` must be at least ``max(1, 1/u)``. The value is infinite if a market has no such
-    total.
+    range. ``low`` must be at least ``max(1, 1/u)``. If no total is feasible, the value is infinite.
     """
     bounded, e = _Bounded(markets, rho, largest), np.arange(markets.size.size)
     top = np.minimum(high, markets.size).astype(float)
@@ -165,7 +164,7 @@ def minimise_bounded(
         a, b = bounded.split(a[wide], b[wide])
         _improve(best, a)
     free = np.flatnonzero(able & (best.capped < best.bought))
-    for _ in range(2 * bool(free.size)):  # objectives determine only half of the digits of a total
+    for _ in range(2 * bool(free.size)):  # improve the accuracy of the totals
         _improve(best, bounded.polished(best[free], low, top[free]), 4 * _EXACT)
     # At this level, a further seller would not change the objective.
     price = (best.norm * best.rate + rho) / best.rate**2 - markets.costs.offset
@@ -175,10 +174,10 @@ def minimise_bounded(
 
 
 def _improve(best: Points, points: Points, slack: float = 0.0) -> None:
-    """Replace the best point of a market if another point is better.
+    """Replace the best point of each market if one of the given points is better.
 
-    ``slack`` is the relative increase of the objective at which a root still replaces the best
-    point: near a minimum, objectives determine only half of the digits of the total.
+    A point is better if its objective is less than ``1 + slack`` times the objective of the best
+    point. The objective determines only half of the digits of the total near a minimum.
     """
     first = best_of(points)
     first = first[first.value < best.value[first.e] * (1 + slack)]

@@ -55,30 +55,30 @@ def allocate(
 ) -> Allocation:
     """Choose how much privacy to buy from each seller.
 
-    Several threads may allocate one market. The values of parameters in its pieces are read when
-    the call starts.
+    Several threads can allocate the same market concurrently. The values of parameters in its
+    pieces are read when the call starts.
 
     Parameters
     ----------
     market : Market
     method : str
-        "auto" takes the first of these that supports the market:
+        "auto" takes the first of these methods that supports the market:
 
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
-          linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all; for
+          linear ``Payments``, ``Cap``, ``EtaRange``), with at most one common ``MaxEpsilon``; for
           given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
           and for a ``Budget`` (with ``Spread(2)`` or ``SquaredSpread``, ``Noise``, ``Losses`` and
           ``Cap``);
-        - "projections": also with ``SquaredSpread``, ``Losses``, ``MaxEpsilon`` or caps for each
-          seller, or one ``GroupShare``, by a certified search over eta with exact evaluations;
-        - "branch_and_bound": the certified search over eta, for any market.
+        - "projections": a certified search over eta with exact evaluations, also for
+          ``SquaredSpread``, ``Losses``, ``MaxEpsilon`` or caps for each seller, or ``GroupShare``;
+        - "branch_and_bound": a certified search over eta with a conic solver, for any market.
 
-        "line_search" is the certified search with three formulations of the papers' problem.
+        "line_search" is a certified search with one of three formulations of the papers' problem.
     formulation : {"primal", "dual", "projection"}
         CVXPY declaration at a fixed eta, for the line search.
     solver : str or sequence of str, optional
-        A solver of CVXPY, or several, which are tried in turn until one succeeds. The default is
-        CLARABEL, or PIQP followed by CLARABEL for the projection.
+        A solver of CVXPY, or several solvers, which are tried in order until one succeeds. The
+        default is CLARABEL, or PIQP followed by CLARABEL for the projection.
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
@@ -87,7 +87,7 @@ def allocate(
         Called with the :class:`SolveRecord` of each solve.
     max_solves : int, optional
         Largest number of solves: 200, or 500 projections, by default. The search then returns its
-        best point with the gap so far.
+        best point and the remaining gap.
     time_limit : float, optional
         Seconds after which "branch_and_bound" or "line_search" stops with its best point.
     solver_options : mapping, optional
@@ -164,7 +164,7 @@ def allocate(
 
 
 def _tried(search: Callable[[str], Allocation], solvers: str | Sequence[str]) -> Allocation:
-    """Search with each solver in turn until a search succeeds."""
+    """Search with each solver, in the given order, until a search succeeds."""
     if not is_iterable(solvers):
         raise ParameterError(f"solver must be a name such as CLARABEL, got {shown(solvers)}")
     *names, last = [solvers] if isinstance(solvers, str) else solvers

@@ -1,9 +1,9 @@
 """Solve any market at a given eta by a conic solver, with a cut or a proof of infeasibility.
 
-The market is one convex program for a fixed eta, compiled once. A cut of every solve bounds the
-optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed solve, the
-violation of the constraints is minimised. Its multipliers give an affine function of 1/eta, which
-is positive only where the market is infeasible, for any error of the solver.
+The market is one convex program for a fixed eta, compiled once. Every solve gives a cut, which is a
+lower bound on the optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed
+solve, the violation of the constraints is minimised. Its multipliers give an affine function of
+1/eta, which is positive only where the market is infeasible, for any error of the solver.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ __all__ = ["Conic", "LeastViolation"]
 
 Floats = NDArray[np.float64]
 
-#: Weight, relative to the average, below which a weight may be an artefact of the solver.
+#: Weights below this fraction of the average weight can be artefacts of the solver.
 _TRACE = 1e-5
-#: Ratio between the unit of a compiled problem and the objective above which it is compiled again.
+#: A problem is compiled again if its unit exceeds the objective by more than this factor.
 _SAME = 1e3
-#: Relative excess of a bound over the objective that rounding errors cannot explain.
+#: A lower bound that exceeds the objective by more than this relative amount must be wrong.
 _CONTRADICTION = 1e-6
-#: Largest slack, relative to constraints of order one, that counts as zero.
+#: Largest slack of a constraint of order one that is treated as zero.
 _NO_SLACK = 1e-8
-#: Largest violation that is repaired, without and with a known strictly feasible point.
+#: Largest violations that are repaired, without and with a known strictly feasible point.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
-#: Smallest share of the multipliers of a constraint that an error names, or that a proof uses.
+#: Smallest fractions of the sum of multipliers at which an error names, and a proof uses, a piece.
 _NAMED, _NOISE = 1e-3, 1e-7
 
 
 class LeastViolation:
-    """Program for the smallest violation of a market's constraints at a fixed eta, compiled once.
+    """Program that minimises the violation of a market's constraints at a fixed eta.
 
     Violations of bounds on the guarantees, ``G(eps) <= 0``, are measured as ``s*G(a/s)``, which is
-    jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.
+    jointly convex in the weights and s = 1/eta. Thus the feasible values of 1/eta form an interval.
     """
 
     def __init__(self, linearizer: Linearizer, market: FixedEta, solver: str) -> None:
@@ -80,7 +80,7 @@ class LeastViolation:
         self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
     def _solve(self, eta: float, floor: float, allowed: float) -> Floats | None:
-        """Minimise the violation subject to a lower bound; return None if the solver fails."""
+        """Minimise the violation, which is at least ``floor``; return None if the solver fails."""
         self.n_solves += 1
         self._market.parameter.value = eta
         self._floor.value, self._allowed.value = floor, allowed
@@ -94,7 +94,7 @@ class LeastViolation:
         return self._solve(eta, -1.0, 0.0)
 
     def proof(self, eta: float) -> Excluded | None:
-        """Prove that eta and all values on one side of it are infeasible, or return None."""
+        """Prove that eta and all larger or all smaller values are infeasible, or return None."""
         view = self.view
         if (weights := self._solve(eta, 0.0, 1e9)) is None:
             return None
@@ -128,7 +128,7 @@ class LeastViolation:
 
 
 class Conic:
-    """A market at the present values of its parameters, compiled once for a solver."""
+    """A market at the current values of its parameters, compiled once for a solver."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Conic:
     def repaired(
         self, weights: Floats, eta: float, support: NDArray[np.bool_] | None = None
     ) -> Floats:
-        """Make slightly infeasible weights feasible, using a strictly feasible point."""
+        """Make slightly infeasible weights feasible by averaging with a strictly feasible point."""
         support = self.view.active if support is None else support
         weights = _restricted(weights, support)
         here = self._violations(weights, eta)[0]
@@ -208,7 +208,7 @@ class Conic:
         return (1 - share) * weights + share * inside
 
     def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
-        """Compute the (signed) violations of inequalities, and the largest one of equations."""
+        """Compute the signed violations of inequalities and the largest violation of equations."""
         view, inequalities, worst = self.view, [np.empty(0)], 0.0
         view.place(weights, eta)
         for item in view.flat_constraints():
@@ -230,13 +230,13 @@ class Conic:
     ) -> Allocation:
         """Search over eta, with a certificate; see :func:`allocate`.
 
-        The result may have a larger gap because of ``max_solves``, ``time_limit`` or the accuracy
-        of the solver. Its bound is valid in any case.
+        The gap of the result can exceed ``gap`` because of ``max_solves``, ``time_limit`` or the
+        accuracy of the solver. The lower bound is always valid.
         """
         began, first = time.perf_counter(), first_look(self.form, start)
         whole = self.view.program()  # the optimal eta of this program starts the search
         if whole and run_solver(cp.Problem(*whole), self.solver, self.options) in SOLVED:
-            # The value is None if no piece depends on eta.
+            # CVXPY has no value of 1/eta if no piece depends on eta.
             inverse = self.view.quantities.inverse_eta.value
             if inverse is not None and inverse * self.form.natural_eta > _NO_SLACK:
                 first = float(np.clip(1.0 / inverse, *self.ends))
@@ -272,7 +272,7 @@ class Conic:
         return replace(allocation, pricing=pricing)
 
     def _without_traces(self, best: Evaluated, gap: float) -> Evaluated:
-        """Set the tiny weights of interior-point methods to zero, for a small part of the gap."""
+        """Set the tiny weights of interior-point methods to zero if the gap increases little."""
         support = best.weights * best.weights.size >= _TRACE
         try:
             weights = self.repaired(best.weights, best.eta, support)

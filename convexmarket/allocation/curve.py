@@ -24,7 +24,7 @@ from convexmarket.allocation.simplex import check_feasible
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
 
-#: Number of markets solved together, which fit in the cache.
+#: Number of markets that are solved together, chosen so that their arrays fit in the cache.
 _CHUNK = 1 << 13
 
 
@@ -45,8 +45,8 @@ class OwnReportCurve:
     """Exact optimum of a market as a function of one seller's virtual cost.
 
     If ``form`` contains only some sellers of the market, ``costs`` must contain every seller who
-    sells after some replacement. Sellers with costs above the ``limit`` sell nothing, and
-    ``n_sellers`` sellers have finite costs.
+    sells after some replacement. Sellers with virtual costs above ``limit`` sell nothing.
+    ``n_sellers`` is the number of sellers with finite virtual costs.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class OwnReportCurve:
         self.form, self._spread = form, with_spread(form)
         if costs is None:
             check_feasible(form, available, form.virtual_costs.size)
-            # Because one seller may leave, the next more expensive sellers are included.
+            # Include the next more expensive sellers, because one seller can leave.
             costs, limit = costs_that_matter(self._spread, 1)
         self._costs, self._limit = costs, limit
         # The smallest guarantee that one seller sells at any cost.
@@ -71,7 +71,7 @@ class OwnReportCurve:
         self._needed = weight > 1e-12 or self._least_sold > 1e-12 * low
 
     def can_do_without(self) -> bool:
-        """Whether the market is feasible without one of its sellers."""
+        """Whether the market is feasible without any one of its sellers."""
         return not self._needed
 
     @cached_property
@@ -100,7 +100,7 @@ class OwnReportCurve:
 
     def _solve(self, old: Floats, psi: Floats) -> tuple[Floats, Floats, Floats]:
         costs, endless = self._costs, psi == np.inf
-        unsold = costs.scale if self._needed else np.inf  # any finite cost
+        unsold = costs.scale if self._needed else np.inf  # sold at any finite cost
         new = np.where(endless if self._needed else psi > self._limit, unsold, psi)
         markets = Markets(costs, old, new)
         points, _ = optimum(self._spread, markets)

@@ -1,4 +1,4 @@
-r"""Lower bounds on the objective at every eta, from one solve at one eta.
+r"""Lower bounds on the objective at every eta, computed from a solve at one eta.
 
 Write the market as ``min F(a, eps, s)`` over the simplex with ``eps = eta*a`` and ``s = 1/eta``,
 and its constraints as ``h(a, eps, s) <= 0``. For any multipliers ``y >= 0`` the Lagrangian
@@ -12,8 +12,8 @@ The minimum over the simplex is concave in eta, so a chord bounds D on an interv
 bound for any output of the solver. If weights and multipliers are optimal, D touches the optimal
 value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 
-The bound holds for any multipliers, which may also depend on eta. Where D is unbounded below for
-large eta, a second cut of the same solve has a part in the guarantees that decreases as 1/eta.
+The bound holds for any multipliers, which may also depend on eta. If D is unbounded below for large
+eta, the same solve gives a second cut, whose coefficients of the guarantees decrease as 1/eta.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ __all__ = ["KeptSpreadCut", "Linearizer"]
 
 Floats = NDArray[np.float64]
 
-#: Distance between tangent points and the boundary, where an entropy has no gradient.
+#: Fraction of equal weights in tangent points: an entropy has no gradient at the boundary.
 _INWARDS = 1e-9
-#: Weights are polished if the relative gap between the objective and the cut is in this range.
+#: Weights are refined if the relative gap between the objective and the cut is in this interval.
 _SHORT = 1e-7, 1e-2
-#: Weight, relative to the average, below which only weights with a low marginal cost are polished.
+#: Smaller fractions of the average weight are refined only if their marginal costs are low.
 _SELLS = 1e-6
-#: Relative step of finite differences of slopes, and number of conjugate residuals.
+#: Relative step of finite differences, and number of iterations of the conjugate residual method.
 _STEP, _RESIDUALS = 1e-5, 20
-#: Bound on the relative error of a cut's sums in floating point.
+#: Bound on the relative rounding error of the sums in a cut.
 _ROUNDING = 4e-15
 
 
@@ -56,7 +56,7 @@ class KeptSpreadCut:
     the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it;
     chords of lower bounds on a concave function are lower bounds. ``price`` is the multiplier of
     ``sum a = 1`` at the point of the tangent. ``tail`` is the eta of the solve, and another cut
-    that is valid above this eta. A bound on rounding errors is subtracted.
+    that is valid above this eta. All values are reduced by a bound on rounding errors.
     """
 
     const: float
@@ -74,7 +74,7 @@ class KeptSpreadCut:
         return abs(float(self.spread(0.0 * self.costs)))
 
     def _concave(self, eta: float) -> float:
-        """Compute the concave part plus the constant, minus a bound on their rounding errors.
+        """Compute ``const + W(eta)`` minus a bound on its rounding error.
 
         The costs of positive weights are at most the minimum minus the minimum of the spread, up to
         negative parts, so relative errors of larger costs have no effect.
@@ -88,12 +88,12 @@ class KeptSpreadCut:
         return self._values[eta]
 
     def __call__(self, eta: float) -> float:
-        """Return the bound at one eta."""
+        """Return the lower bound at an eta."""
         noise = self.noise / eta
         return _proven(self._concave(eta) + noise - _ROUNDING * abs(noise))
 
     def minimum(self, low: float, high: float) -> tuple[float, float]:
-        """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
+        """Return the eta in [low, high] that minimises a lower bound, and the minimum."""
         if low == high:
             return low, self(low)
         eta, value = KeptSpreadCut.interval_bound(self, self, low, high)
@@ -102,7 +102,7 @@ class KeptSpreadCut:
         return eta, value
 
     def blend(self, other: KeptSpreadCut, share: float) -> KeptSpreadCut:
-        """Return the cut of the multipliers ``(1 - share)*self + share*other``."""
+        """Return the cut for averages of the multipliers, where ``other`` has weight ``share``."""
         mixed = {
             name: (1 - share) * getattr(self, name) + share * getattr(other, name)
             for name in ("const", "noise", "costs", "slopes")
@@ -110,14 +110,14 @@ class KeptSpreadCut:
         return replace(self, **mixed, tail=None)
 
     def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
-        """Return (eta, value) of a lower bound from low, with this cut, to high, with the other.
+        """Interpolate this cut at low and another at high; return the minimising eta and minimum.
 
-        The multipliers are interpolated linearly in eta. The costs are then quadratic in eta, and
-        below their chord by at most ``(high - low)/4`` times the increase of the slopes. The
-        minimum over the simplex is concave along the chord, and decreases by at most this amount.
+        The multipliers are interpolated linearly in eta. The costs are then quadratic in eta. They
+        are below their chord by at most ``(high - low)/4`` times the increase of the slopes. The
+        minimum over the simplex is concave along the chord, and lower by at most this difference.
         """
         start, width, more, dip = self._concave(low), high - low, 0.0, 0.0
-        slope = float(self.slopes.min())  # the smallest slope of a concave function
+        slope = float(self.slopes.min())  # the slope of the concave part as eta tends to infinity
         if high < np.inf:
             slope, more = (other._concave(high) - start) / width, (other.noise - self.noise) / width
             dip = max(float(np.max(other.slopes - self.slopes)), 0.0) * width / 4
@@ -137,7 +137,7 @@ class KeptSpreadCut:
 
 
 def _proven(bound: float) -> float:
-    """Return a bound, or -inf if multipliers have overflowed."""
+    """Return the bound, or -inf if it is NaN because the multipliers overflow."""
     return -np.inf if np.isnan(bound) else bound
 
 
@@ -153,7 +153,7 @@ class Linearizer:
         self._minorants = Minorants(view.unknowns)
         even = np.zeros(view.active.size)
         able = [part for part in view.terms if part[1].simplex_minimum(1.0, even) is not None]
-        # Strictly convex terms are preferred to the largest weight.
+        # Keep a strictly convex spread term rather than the largest weight.
         self._spread = next(iter([part for part in able if not part[2].is_pwl()] or able), None)
 
     def cut(
@@ -163,7 +163,7 @@ class Linearizer:
 
         Each constraint of the view has a multiplier; None stands for zero. ``hints`` are the
         multipliers at the atoms with kinks. If the cut is below the objective at the solver's
-        point, the point is polished.
+        point, the point is refined.
         """
         view, point = self.view, weights[self.view.active]
         point = (1 - _INWARDS) * point + _INWARDS / point.size
@@ -186,7 +186,7 @@ class Linearizer:
     def _bounds(
         self, point: Floats, eta: float, multipliers: Sequence[Floats | None], hints: Hints
     ) -> Floats:
-        """Return three minorants at a point; their sum bounds the Lagrangian.
+        """Return three minorants at a point, whose sum is a lower bound on the Lagrangian.
 
         The second minorant bounds the terms that depend only on the guarantees, minus their least
         values, which are part of the first minorant. Multiplied by any factor in [0, 1], the second
@@ -209,7 +209,7 @@ class Linearizer:
         return bounds
 
     def _least(self, expression: cp.Expression) -> float:
-        """Return a lower bound on a term that depends only on the guarantees, or -inf."""
+        """Return a lower bound on a term that depends only on the guarantees, -inf if unknown."""
         if not all(variable is self.view.epsilon for variable in expression.variables()):
             return -np.inf
         if expression.is_nonneg():
@@ -218,7 +218,7 @@ class Linearizer:
         return const if min(slopes) >= 0 else -np.inf
 
     def _cut(self, point: Floats, eta: float, bounds: Floats) -> KeptSpreadCut:
-        """Build a cut from three minorants at a point, with a tail if possible."""
+        """Build a cut from three minorants at a point, and a cut for large eta if possible."""
         rest, total = bounds[0], bounds[0] + bounds[1]
         costs, slopes = np.split(total[2:] + bounds[2, 2:], 2)
         price, tail = float((costs + eta * slopes) @ point), None
@@ -251,11 +251,11 @@ class Linearizer:
 
 
 def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
-    """Return nearby weights at which the marginal costs of the sellers differ less.
+    """Return weights near ``a`` at which the marginal costs of the sellers are closer to equal.
 
-    The weights of a solver have half as many correct digits as the objective, and so has a tangent.
+    A solver's weights, and the tangents at them, have half as many correct digits as the objective.
     One Newton step for the Lagrangian, computed by conjugate residuals, restores these digits. The
-    bound holds at any weights.
+    lower bound is valid at any weights.
     """
     here = marginal(a)
     if not np.isfinite(here).all():

@@ -2,13 +2,13 @@
 
 A solve at a feasible eta gives a point, hence an upper bound, and a cut
 (:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. A solve at
-an infeasible eta proves that all eta on one side are infeasible. The range is split where the bound
-is lowest. The market is solved there unless the cuts exclude a better point. The search ends when
-no interval can contain a point that is better by more than the gap.
+an infeasible eta proves that all smaller or all larger eta are infeasible. The search splits
+the interval with the lowest bound at an eta, and solves the market there unless the cuts exclude a
+better point. It ends when no interval can contain a point that is better by more than the gap.
 
 An error for an optimum that is not attained requires a proof. First, a certified bound for all eta
-up to twice the outermost eta must exceed the objective at an eta far outside. Second, the objective
-must not rise again beyond that eta.
+up to twice the outermost eta must exceed the objective at a much more distant eta. Second, the
+objective must not rise again beyond that eta.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Share of the gap reserved for the removal of tiny weights after the search.
+#: Fraction of the gap that is reserved for the removal of tiny weights after the search.
 FOR_TRACES = 0.1
-#: Largest factor between eta and the first eta: for a given start and solver failures, for splits.
+#: Largest factors between an eta and the first eta: near enough for a given start, and for splits.
 _NEAR, _FAR = 1e6, 1e12
-#: Multiples of the first eta that are tried in turn.
+#: Multiples of the first eta, in the order in which they are tried.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
-#: Range of log(eta), relative to log(eta) of a solve, for splits next to an open end.
+#: Smallest and largest change of log(eta) from the last solve for a split next to an open end.
 _REACH = float(np.log(1.1)), float(np.log(4))
-#: Factors of eta in the test of attainment: for its points, for the end of the range without an
-#: optimum, and for the point at which the objective must not have risen.
+#: Factors of the outermost eta in the proof that no optimum is attained: for the distant points,
+#: for the interval with a certified bound, and for the test that the objective does not rise.
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
-#: Share of the sum of absolute terms that replaces the objective in gaps if terms nearly cancel.
+#: If terms nearly cancel, gaps are relative to this fraction of the sum of absolute terms.
 _CANCELLED = 1e-3
-#: Largest relative gap at the point of a solve that is attributed to the accuracy of the solver.
+#: Largest relative gap at a solved eta that is attributed to the accuracy of the solver.
 _ACCURACY = 1e-6
-#: Relative accuracy of solvers at extreme eta; relative width of the smallest intervals.
+#: Relative accuracy of solvers at extreme eta, and relative width of the smallest intervals.
 _ROUGH, _NARROW = 1e-9, 1e-12
 _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 
@@ -69,7 +69,7 @@ _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
     """Choose the first eta of a search; a given start is clipped to a range around this eta.
 
-    Noise and linear payments balance there at equal weights; without them, it is the natural eta.
+    It minimises noise plus linear payments at equal weights or, without them, is the natural eta.
     """
     price = form.total_gamma * float(form.virtual_costs[form.active].mean())
     balanced = price > 0 and form.sigma > 0
@@ -93,7 +93,7 @@ class Evaluated:
 
     @property
     def aim(self) -> float:
-        """Unit of the target gap: the objective, or a share of ``scale`` if terms nearly cancel."""
+        """Value to which gaps are relative: |objective|, or a part of ``scale`` if larger."""
         return max(abs(self.objective), _CANCELLED * self.scale)
 
     @property
@@ -124,7 +124,7 @@ class Runner(Protocol):
     records: list[SolveRecord]
 
     def solve(self, eta: float) -> Evaluated | Excluded:
-        """Compute a feasible point near eta and its cut, or exclude eta."""
+        """Compute a feasible point near eta and its cut, or prove that eta is infeasible."""
 
 
 class _Search:
@@ -140,7 +140,7 @@ class _Search:
         self.cuts: list[KeptSpreadCut] = []
 
     def solve(self, eta: float) -> Evaluated | None:
-        """Solve at an eta. If it is infeasible, narrow the range and return None."""
+        """Solve the market at an eta. If it is infeasible, narrow the range and return None."""
         point = self.runner.solve(eta)
         if isinstance(point, Excluded):
             self.exclude(point)
@@ -155,7 +155,7 @@ class _Search:
         return point
 
     def exclude(self, proof: Excluded) -> None:
-        """Narrow the range by a proof of infeasibility, or raise an error if it becomes empty."""
+        """Remove an infeasible interval from the range; raise an error if nothing remains."""
         self.proofs.append(proof)
         if proof.low == 0:
             self.low = max(self.low, proof.high)
@@ -189,7 +189,7 @@ class _Search:
         raise failure
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
-        """Return the cuts of an interval, including the nearest cut on either side."""
+        """Return the cuts of solves in an interval of eta and the nearest cut on either side."""
         first = max(bisect_left(self.places, low) - 1, 0)
         return self.cuts[first : bisect_right(self.places, high) + 1]
 
@@ -204,11 +204,11 @@ class _Search:
         return self.cuts[above - 1].blend(self.cuts[above], (eta - low) / (high - low))
 
     def at(self, eta: float) -> float:
-        """Return the lower bound at one eta."""
+        """Return the largest lower bound of neighbouring cuts at an eta."""
         return max(cut(eta) for cut in (*self.near(eta, eta), self.between(eta)) if cut)
 
     def bounded(self, low: float, high: float) -> tuple[float, float]:
-        """Return the lower bound of all cuts on an interval of eta, and the minimising eta."""
+        """Return a lower bound on the objective in an interval of eta, and its minimiser."""
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
@@ -217,9 +217,9 @@ class _Search:
         return value, where
 
     def split_at(self, low: float, high: float, where: float) -> float:
-        """Choose the eta at which to split, where the highest cuts at both ends cross.
+        """Choose the eta at which to split: where the highest cuts at both ends intersect.
 
-        Next to an open end, the split is at the minimiser of the highest cut at the other end.
+        If one end is open, split at the minimiser of the highest cut at the other end.
         """
         end, step = (low, 1.0) if low > 0 else (high, -1.0)
         cuts, other = self.near(low, high), high if low > 0 and high < np.inf else end
@@ -235,12 +235,12 @@ class _Search:
             how: Any = {"bounds": _REACH, "options": {"xatol": 0.02}}
             return eta(minimize_scalar(lambda x: left(eta(x)), **how).x)
         width, error = float(np.log(high / low)), _ROUGH * abs(left(low))
-        if lead(0.0) > error and lead(width) < -error:  # two exact cuts differ by rounding only
+        if lead(0.0) > error and lead(width) < -error:  # two exact cuts differ only by rounding
             where = eta(brentq(lead, 0.0, width, xtol=1e-3 * width))
         return float(np.clip(where, *_inside(low, high)))
 
     def check_attained(self) -> None:
-        """Raise an error if the best point is outermost and a lower infimum is proven."""
+        """Raise an error if the best eta is the smallest or largest, and the infimum is lower."""
         best, at = self.best, self.best.eta
         for step, infinite, outermost in ((1, self.high == np.inf, -1), (-1, self.low == 0, 0)):
             place = at * _TWICE**step
@@ -276,7 +276,7 @@ def search_eta(
     search = _Search(runner, progress)
     search.first(first)
     first, slack, failure = search.best.eta, 0.0, None
-    # Intervals with known bounds, which may be split.
+    # Intervals whose lower bounds are known and that can be split.
     heap: list[tuple[float, float, float]] = [
         (-np.inf, *half) for half in ((search.low, first), (first, search.high))
     ]
@@ -290,7 +290,7 @@ def search_eta(
             break
         known, low, high = heapq.heappop(heap)
         low, high = max(low, search.low), min(high, search.high)
-        if low >= high:  # empty, or proven infeasible since
+        if low >= high:  # the interval is empty or infeasible
             continue
         bound, where = search.bounded(low, high)
         if bound > known:
@@ -299,7 +299,7 @@ def search_eta(
         target = search.best.objective - max((1 - FOR_TRACES) * gap, slack) * search.best.aim
         eta = search.split_at(low, high, where)
         narrow = not low < eta * (1 - _NARROW) < high * (1 - _NARROW)
-        if known >= target or narrow or used_up():  # this bound is the lowest bound
+        if known >= target or narrow or used_up():  # no other bound is lower
             aside.append((known, low, high))
             break
         if not first / _FAR < eta < first * _FAR:
@@ -319,7 +319,7 @@ def search_eta(
                 continue
         for half in halves:
             heapq.heappush(heap, half)
-    for end, outermost in zip(runner.ends, (0, -1), strict=True):  # the splits are inside
+    for end, outermost in zip(runner.ends, (0, -1), strict=True):  # splits are inside an interval
         next_to_it = search.best.eta == search.places[outermost] and 0 < end < np.inf
         if next_to_it and search.low <= end <= search.high and not used_up():
             with suppress(SolverError):
@@ -349,7 +349,7 @@ def allocation_of(
         weights=embed(best.weights, market.form.active),
         eta=best.eta,
         objective=best.objective,
-        lower_bound=min(result.bound, best.objective),  # without rounding errors
+        lower_bound=min(result.bound, best.objective),  # exclude rounding errors
         multiplier=best.cut.price / best.eta,
         method=method,
         seconds=time.perf_counter() - began,
@@ -378,6 +378,6 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
 
 
 def _inside(low: float, high: float) -> tuple[float, float]:
-    """Return the ends of the inner 90 % of a range of log(eta), shortened only at finite ends."""
+    """Return the ends of the inner 90 % of an interval of log(eta). Infinite ends do not move."""
     factor = (high / low) ** 0.05 if low > 0 and high < np.inf else 1.5
     return low * factor, high / factor

@@ -31,11 +31,11 @@ from convexmarket.allocation.simplex import cheapest_purchase, check_feasible
 from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
-#: Number of sellers below which sorting is faster than passes over the sellers.
+#: Number of sellers below which sorting is faster than two passes over the sellers.
 _WORTH_PASSES = 20_000
 #: Largest number of pieces that are solved if rounding errors select a neighbouring piece.
 _MOVES = 4
-#: Relative distance from the bound on guarantees within which the bound may be active.
+#: The bound on guarantees can be active if the relative distance to it is at most this number.
 _BINDS = 1e-9
 UNATTAINED = (
     "{} a virtual cost of 0. Privacy bought only from them is free, so the infimum, at eta = "
@@ -59,11 +59,11 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
             "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
         )
     dual = best.lower_bound
-    if best.objective - dual > 1e-12 * best.objective:  # from the weights, more accurately
+    if best.objective - dual > 1e-12 * best.objective:  # another bound is more accurate
         within = replace(form, max_weight=segment.cap)
         accurate = dual_bound(within, form.gamma * best.eta * psi, weights)
         dual = max(dual, accurate + form.sigma / best.eta)
-    if bound < best.objective * (1 - 1e-12):  # an interval of eta is undecided
+    if bound < best.objective * (1 - 1e-12):  # an interval of eta can contain a better point
         dual = min(dual, bound)
     return replace(best, weights=weights, lower_bound=min(best.objective, dual))
 
@@ -71,8 +71,8 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
 def with_spread(form: StandardForm) -> StandardForm:
     """Replace mu = 0 by a value that is too small to change any digit of the objective.
 
-    The cheapest sellers are then filled to the cap. Equal marginal costs have equal weights, as in
-    the limit of the optima for mu -> 0.
+    The cheapest sellers then have weights at the cap. Equal marginal costs have equal weights, as
+    in the limit of the optima for mu -> 0.
     """
     if form.mu > 0:
         return form
@@ -100,10 +100,9 @@ def unconstrained_eta(form: StandardForm, cost: float) -> float:
 
 
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
-    """Return the costs of the sellers who may sell, and a limit.
+    """Return the costs of all sellers that can sell, and a cost above which no seller sells.
 
-    Sellers with costs above the limit sell nothing. With ``spare = 1``, this remains true if the
-    cost of one seller changes.
+    With ``spare = 1``, both results remain valid if the cost of one seller changes.
     """
     psi, limit = form.virtual_costs, np.inf
     available = np.count_nonzero(psi < np.inf)
@@ -123,8 +122,8 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
 def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     """Return the best point of every market, and a lower bound on objective/mu.
 
-    The form's costs are not read, and mu > 0. Up to a total of ``max_epsilon/max_weight``, the
-    bound on guarantees does not bind. For larger totals, the bound replaces the cap.
+    The virtual costs are those of ``markets``, and mu > 0. Up to an eta of
+    ``max_epsilon/max_weight``, the bound on guarantees does not bind; above, it replaces the cap.
     """
     rho, unit = markets.costs.units(form)
     n, largest, low, high = 1.0 / form.max_weight, form.max_epsilon, *form.eta_range
@@ -146,7 +145,7 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
 def _within(
     markets: Markets, rho: float, minima: Points | None, rates: Floats, border: float = np.inf
 ) -> list[Points]:
-    """Return the points that may be optimal, with rates in a range and below a border."""
+    """Return the candidates for the optimum with rates in an interval and below ``border``."""
     points = []
     for rate in rates:
         if 0 < rate < border:
@@ -158,13 +157,13 @@ def _within(
 
 
 def _largest(markets: Markets, points: Points) -> Floats:
-    """Return the largest guarantee at each point, in the unit of rates."""
+    """Compute the largest guarantee at each point, in the unit of the rates."""
     first = 0 * points.e
     return points.rate * markets.weights(points, first, markets.value(first))
 
 
 class PathSegment(NamedTuple):
-    """A piece of the path, in the units of the market's costs and weights.
+    """A piece of the path of optimal weights, in the units of the market.
 
     ``bought`` sellers sell, and ``capped`` of these are at the cap. The weights of free sellers are
     ``share - beta*((psi - origin) - mean)``; beta is 0 if all their costs are equal. ``norm`` is
@@ -183,7 +182,7 @@ class PathSegment(NamedTuple):
     cost: float
 
     def weights(self, psi: Floats) -> Floats:
-        """Return the weights of sellers at virtual costs."""
+        """Compute the weights of sellers with given virtual costs."""
         if self.beta == 0:
             share = np.where(psi == self.origin, self.share, 0.0)
             return np.where(psi < self.origin, self.cap, share)
@@ -195,9 +194,9 @@ class PathSegment(NamedTuple):
 
 
 def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocation, float]:
-    """Return the optimal piece, the optimum without weights, and a lower bound for all eta.
+    """Return the optimal piece, the optimum (except weights), and a lower bound for all eta.
 
-    The form's costs are not read.
+    The virtual costs are ``costs``, not those of ``form``.
     """
     markets = Markets(costs)
     points, (bound,) = optimum(form, markets)
@@ -216,7 +215,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
             eta, binding = end, (name,)
     if eta is not None:
         cap = min(cap, form.max_epsilon / eta)
-    # The first and last rows may be empty.
+    # The first and last rows can be empty.
     capped, bought = numbers[point.capped], numbers[point.bought]
     j, q = np.searchsorted(numbers, [capped, bought - 1], side="right") - [1, 0]
     is_full = (
@@ -230,7 +229,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
         eta = float(np.clip(best, *form.eta_range))
         binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
     t, norm, noise = form.gamma * eta, segment.norm, form.sigma / eta
-    # Free sellers satisfy tau = t*psi + mu*a/||a||; for other sellers, the difference is dual
+    # Free sellers satisfy tau = t*psi + mu*a/||a||. For other sellers, the difference is the dual
     # slack.
     tau = float(t * (segment.origin + segment.mean) + form.mu * segment.share / norm)
     at_cap = segment.capped * (tau - form.mu * cap / norm) - t * segment.filled
@@ -244,7 +243,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
 
 
 def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> PathSegment:
-    """Recompute the optimum on a piece from differences to one of its costs, without cancellation.
+    """Recompute the optimum on a piece from cost differences, to avoid cancellation.
 
     If rounding errors led to a piece next to the correct piece, solve the correct piece.
     """
@@ -259,7 +258,7 @@ def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | Non
         spread = float((costs.squares[j:q] / scale / scale + rows * deviation**2).sum())
         mean, filled = mean * scale, float((costs.numbers[:j] * costs.means[:j]).sum())
         left = max(0.0, 1.0 - capped * u)
-        share = min(left / (bought - capped), u)  # rounding may exceed the cap
+        share = min(left / (bought - capped), u)  # rounding errors can make a weight exceed the cap
         norm2, cost, beta = capped * u**2 + left * share, u * filled + left * (origin + mean), 0.0
         if spread > 0:
             part = Piece(*np.array([[0.0], [left], [mean], [spread], [cost / scale], [norm2]]))

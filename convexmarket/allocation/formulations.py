@@ -58,15 +58,15 @@ __all__ = ["ConvexProgram", "FixedEtaProblem", "Formulation", "declare", "line_s
 Floats = NDArray[np.float64]
 Formulation = Literal["primal", "dual", "projection"]
 
-#: Largest ratio of eta to the eta at which a problem was declared.
+#: A problem is declared again if eta differs from its declared eta by more than this factor.
 _SAME = 1e3
 
 
 class FixedEtaProblem(DeclaredMarket):
     """The dual or the projection of the papers' problem at a fixed eta, made by :func:`declare`.
 
-    The dual is scaled by the size of a price at the declared eta. The parameter of the projection
-    is beta. The value of the projection is scaled by m^2 and differs from the market's objective.
+    The dual is scaled by a typical price at the declared eta. The parameter of the projection is
+    beta. The value of the projection is scaled by m^2 and differs from the market's objective.
 
     Attributes
     ----------
@@ -257,7 +257,7 @@ class _Solved(Projections):
         self.solver, self.options = check_solver(solver), options
 
     def _declare(self, eta: float) -> None:
-        """Declare the market without noise, in units of order one for absolute tolerances."""
+        """Declare the market without noise, scaled to order one for absolute tolerances."""
         form, m = self.standard, self.standard.virtual_costs.size
         cost = float(form.virtual_costs.mean()) or 1.0
         money = form.mu / np.sqrt(m) + form.gamma * eta * cost

@@ -4,8 +4,8 @@ r"""Exact solution of markets without payments, under given guarantees.
           \mathbf 1^\top a = 1,\; 0 \le a \le s\,\varepsilon
 
 with s = 1/eta (step 1 of Algorithm 1 of Anjarlekar, Etesami and Srikant). For a given s, the
-optimal weights ``min(level, s*epsilon)`` are as equal as the bounds allow. Hence one path in s
-contains the optimum.
+optimal weights ``min(level, s*epsilon)`` are as equal as the bounds allow. Hence the optimum is the
+best point of a path with the parameter s.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     free = caps.size - np.arange(caps.size)
     total = np.concatenate([[0.0], np.cumsum(caps)[:-1]])
     square = np.concatenate([[0.0], np.cumsum(caps**2)[:-1]])
-    ends = 1.0 / (total + free * caps)  # s at which the next seller reaches its bound
+    ends = 1.0 / (total + free * caps)  # values of s at which the next seller reaches its bound
 
     def slope(s: Any, k: Any) -> Any:
         level = (1.0 - s * total[k]) / free[k]
@@ -103,8 +103,8 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     # The objective is convex in s, so its slope changes sign at the minimum.
     falling = np.flatnonzero(slope(ends, np.arange(caps.size)) < 0)
     k = int(falling[0]) if falling.size else caps.size - 1
-    s = float(ends[k - 1] if falling.size else ends[k])  # by default the last piece
-    if falling.size and slope(s, k) > 0:  # nonnegative, up to rounding
+    s = float(ends[k - 1] if falling.size else ends[k])  # otherwise, the last piece
+    if falling.size and slope(s, k) > 0:  # exactly, it is nonnegative
         s = brentq(slope, ends[k], s, args=(k,), xtol=1e-300, rtol=1e-15)
     weights = np.minimum((1.0 - s * total[k]) / free[k], array / unit * s)
     weights /= weights.sum()

@@ -1,12 +1,12 @@
 r"""Affine minorants of convex CVXPY expressions, including at kinks.
 
 A convex expression has one tangent where it is smooth, and many tangents at a kink. The subgradient
-that CVXPY returns at a kink rarely proves a tight bound; the multipliers of a solved problem do.
-Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support function of a
-set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``. :class:`Lifted`
-replaces each argument of such an atom by a variable. The multiplier of this equation approximates
-the best v, and :class:`Minorants` projects the multiplier on V. The bound holds for any error of
-the solver.
+that CVXPY returns at a kink rarely proves a tight bound, but the multipliers of a solved problem
+prove one. Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support
+function of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``.
+:class:`Lifted` replaces each argument of such an atom by a variable. The multiplier of the equation
+between the variable and the argument approximates the best v, and :class:`Minorants` projects the
+multiplier on V. The bound holds for any error of the solver.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from convexmarket.errors import SolverError
 __all__ = ["Hints", "Lifted", "Minorants"]
 
 Floats = NDArray[np.float64]
-#: Multipliers of the argument of each atom with a kink, keyed by the atom's id.
+#: Multipliers of the link of each atom with a kink, indexed by the id of the atom.
 Hints = Mapping[int, Floats]
 
-#: Number that replaces zero where the gradient at zero does not exist.
+#: Number that replaces zeros in the arguments of atoms without a gradient at zero.
 _TINY = 1e-200
 
 
@@ -42,7 +42,7 @@ _TINY = 1e-200
 
 
 def _some(atom: Any, v: Floats) -> Floats:
-    """Map rows to ``0 <= v <= 1, sum v = k``, for the k largest entries or the maximum."""
+    """Map each row to a v with ``0 <= v <= 1, sum v = k``, for sums of the k largest entries."""
     k = min(float(getattr(atom, "k", 1.0)), v.shape[1])
     v = np.clip(v, 0.0, 1.0)
     total = v.sum(axis=1, keepdims=True)
@@ -52,12 +52,12 @@ def _some(atom: Any, v: Floats) -> Floats:
 
 
 def _box(_: Any, v: Floats) -> Floats:
-    """Project on ``|v| <= 1``, for the sum of absolute values."""
+    """Clip each entry to [-1, 1], the set of the absolute value."""
     return np.clip(v, -1.0, 1.0)
 
 
 def _ball(atom: Any, v: Floats) -> Floats:
-    """Shrink rows into the unit ball of the dual norm, for a p-norm or the maximum norm."""
+    """Scale rows to lie in the unit ball of the dual norm, for a p-norm or the maximum norm."""
     p = float(getattr(atom, "p", np.inf))
     size = np.linalg.norm(v, 1 if p == np.inf else p / (p - 1), axis=1, keepdims=True)
     return v / np.maximum(size, 1.0)
@@ -67,14 +67,14 @@ def _rearrangements(atom: Any, v: Floats) -> Floats:
     """Project a row on the convex hull of the permutations of the weights, padded with zeros."""
     given = _flat(atom.args[1].value)
     weights = np.sort(np.append(given, np.zeros(v.size - given.size)))
-    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside the hull
+    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far from the hull
     order = np.argsort(-v[0])
     v[0, order] -= isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
     return v
 
 
 def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
-    """Project the eigenvalues of a symmetric matrix, or the singular values of other matrices."""
+    """Return a function that projects the eigenvalues or the singular values of a matrix."""
 
     def apply(atom: Any, v: Floats) -> Floats:
         matrix = v.reshape(atom.args[0].shape, order="F")
@@ -90,14 +90,14 @@ def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats
 
 
 def _member(atom: Any, v: Floats) -> Floats:
-    """Project a row on the set of a support function, with the accuracy of a solver."""
+    """Project a row on the set of a support function by a convex program."""
     x, items = atom._parent.x, atom._parent.constraints
-    off = cp.norm(cp.vec(x, order="F") - v[0])  # the square would halve the accuracy
+    off = cp.norm(cp.vec(x, order="F") - v[0])  # a squared norm would halve the digits
     run_solver(cp.Problem(cp.Minimize(off), items), "CLARABEL")
     return _flat(x.value)[None]
 
 
-#: Projections of the rows of multipliers on V; the atom reduces each row to a number.
+#: Functions that project rows of multipliers on V, by the name of the atom.
 _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
     **dict.fromkeys(["abs", "norm1"], _box),
     **dict.fromkeys(["max", "min", "SumLargest", "sum_largest"], _some),
@@ -117,7 +117,7 @@ def _has_kink(expression: Any) -> bool:
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
-    """Return the positions, in column order, of the arguments of each entry of the atom."""
+    """Return the positions of the argument's entries on which each entry of the atom depends."""
     shape, axis = atom.args[0].shape, getattr(atom, "axis", None)
     place = np.arange(atom.args[0].size).reshape(shape, order="F")
     if isinstance(atom, cp.abs):
@@ -152,12 +152,12 @@ def _plain(atom: Any) -> cp.Expression:
 
 
 class Lifted:
-    """Copier of expressions, which replaces leaves and the arguments of atoms with kinks.
+    """Copier of expressions that replaces leaves and the arguments of atoms with kinks.
 
-    ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
-    arguments of atoms with kinks become variables, defined by :attr:`links`, and an expression in
-    only parameters, such as a product of two, becomes one parameter with the same value, so the
-    problem is compiled once. Without ``kinks``, atoms with a wrong gradient in CVXPY are replaced.
+    ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks``, the
+    arguments of atoms with kinks become variables, defined by :attr:`links`. An expression in only
+    parameters becomes one parameter with the same value, so that the problem is compiled once.
+    Without ``kinks``, atoms with a wrong gradient in CVXPY are replaced.
     """
 
     def __init__(self, leaves: Mapping[int, cp.Expression], kinks: bool = True) -> None:
@@ -170,17 +170,17 @@ class Lifted:
         return [link for link, _ in self._links.values()]
 
     def hints(self, scale: float) -> Hints:
-        """Return the multipliers of the links after a solve, times a scale."""
+        """Return the multipliers of the links after a solve, multiplied by a scale."""
         return {
             key: sign * scale * _flat(link.dual_value) for key, (link, sign) in self._links.items()
         }
 
     def constraint(self, item: cp.Constraint) -> cp.Constraint:
-        """Return the copy of a comparison."""
+        """Return a copy of an equality or inequality."""
         return type(item)(*map(self, item.args))
 
     def __call__(self, expression: Any) -> cp.Expression:
-        """Return the copy of an expression."""
+        """Return a copy of an expression."""
         if isinstance(expression, Leaf):
             return self._leaves.get(id(expression), expression)
         args = [self(argument) for argument in expression.args]
@@ -199,7 +199,7 @@ class Lifted:
         return cp.CallbackParam(lambda: expression.value, expression.shape, **sign)
 
     def _variable(self, atom: Any, argument: cp.Expression) -> cp.Variable:
-        """Return a variable for the first argument of an atom; the other arguments are constant."""
+        """Return a variable that replaces the first argument of an atom, and store their link."""
         old = atom.args[0]
         square = len(old.shape) == 2 and old.is_symmetric()
         variable = cp.Variable(old.shape, symmetric=square)
@@ -222,7 +222,7 @@ class Minorants:
     def __call__(
         self, expression: cp.Expression, dual: Floats | float, hints: Hints
     ) -> tuple[float, list[Floats]]:
-        """Return constant and slopes of an affine minorant of the convex ``dual'expression``.
+        """Return the constant and slopes of an affine minorant of the convex ``dual'expression``.
 
         At an atom with a kink, the slope is near its hint or, without a hint, the centre of its
         set.
@@ -232,7 +232,7 @@ class Minorants:
         return self._add(expression, weights, hints, slopes), slopes
 
     def _add(self, expression: Any, dual: Floats, hints: Hints, slopes: list[Floats]) -> float:
-        """Add the slopes of ``dual'expression``; return its constant."""
+        """Add the slopes of a minorant of ``dual'expression``; return the minorant's constant."""
         if not dual.any():
             return 0.0
         if expression.is_constant():
@@ -251,7 +251,7 @@ class Minorants:
         return const + math.fsum(self._add(x, part, hints, slopes) for x, part in arguments)
 
     def _affine(self, expression: cp.Expression) -> tuple[list[Any], Floats]:
-        """Return the Jacobian in each unknown, with one column for each entry, and the constant."""
+        """Return the Jacobians of an affine expression in the unknowns, and its constant."""
         if id(expression) in self._linear:
             return self._linear[id(expression)][1:]
         jacobian = {id(variable): matrix for variable, matrix in expression.grad.items()}
@@ -265,7 +265,7 @@ class Minorants:
 
 
 def _times(matrix: Any, vector: Floats) -> Floats:
-    """Return the product with a matrix; CVXPY returns 1 by 1 matrices as numbers."""
+    """Multiply a matrix by a vector, where CVXPY's 1 by 1 matrices are numbers."""
     product = matrix * vector if np.ndim(matrix) == 0 else matrix @ vector
     return np.asarray(product, dtype=float).ravel()
 
@@ -280,7 +280,7 @@ def _flat(value: Any) -> Floats:
 
 
 def _tangent(atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
-    """Return constant and slopes in the arguments from the gradient that CVXPY returns."""
+    """Return the constant and slopes of an atom's tangent, computed from CVXPY's gradient."""
     values, jacobians = [argument.value for argument in atom.args], [None]
     value, parts = atom.value, [np.zeros(each.size) for each in atom.args]
     with suppress(NotImplementedError):
@@ -299,11 +299,11 @@ def _tangent(atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
 
 
 def _by_conjugate(atom: Any, dual: Floats, hint: Floats | None) -> Floats:
-    """Return the slopes of ``dual'(v'x)`` for v in V near the multipliers, or at the centre."""
+    """Return the slopes of ``dual'(v'x)``, where v in V is near the multipliers or the centre."""
     rows, argument, slopes = _rows(atom), atom.args[0], np.zeros(atom.args[0].size)
     given = slopes if hint is None else hint
     v = np.divide(given[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
-    if not argument.is_affine():  # CVXPY's rules determine the sign of the atom's slope
+    if not argument.is_affine():  # the sign of v follows from CVXPY's rules
         positive = (dual[:, None] > 0) == argument.is_convex()
         v = np.where(positive, np.maximum(v, 0.0), np.minimum(v, 0.0))
     slopes[rows] = dual[:, None] * _SUPPORT[type(atom).__name__](atom, v)

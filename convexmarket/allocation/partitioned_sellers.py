@@ -1,8 +1,8 @@
 """Exact allocations for sellers in partitions, on one or several machines.
 
-Passes over the partitions (:mod:`convexmarket.allocation.passes`) leave few sellers, whose market
-is solved exactly. The weight of any seller follows from its virtual cost and a few numbers
-(:meth:`PartedAllocation.weights_of`). It is computed where the report is stored.
+After two passes over the partitions (:mod:`convexmarket.allocation.passes`), few sellers remain,
+whose market is solved exactly. The weight of a seller is computed from its virtual cost and a few
+numbers (:meth:`PartedAllocation.weights_of`), on the machine that stores the report.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class PartedAllocation(CertifiedPurchase):
         return self._parts.column(self.epsilon_of, "epsilon")
 
     def is_of(self, sellers: Sellers) -> bool:
-        """Whether these sellers are the sellers of the allocation."""
+        """Whether the allocation is for these sellers."""
         return self._parts is sellers.parts
 
     def certificate(self) -> dict[str, Any]:

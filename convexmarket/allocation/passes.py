@@ -1,13 +1,13 @@
 """Find the sellers that affect an optimum, by two passes over all sellers without sorting.
 
 The first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
-two markets that enclose the given market and bound the path of its optimal weights. If the path is
-neither stationary nor at the cap in a cell, only sums over the cell are needed. The second pass
-fetches these sums, and the individual costs of the other cells.
+two markets that enclose the given market and bound the path of its optimal weights. If a cell can
+contain neither a stationary point nor the border of the sellers at the cap, only sums over the cell
+are needed. The second pass fetches these sums, and the individual costs of the other cells.
 
-Nonnegative doubles have the same order as their bits, read as integers. A cell is therefore a
-shifted integer, which is exact at any scale. Every pass maps a function over the parts of the
-costs, in any order, and adds the results. The parts may be in one array or on several machines.
+Nonnegative doubles have the same order as their bits, read as integers. The number of a cell is
+therefore a shifted integer, which is exact at any scale. Every pass maps a function over the parts
+of the costs, in one array or on several machines, and adds the results.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from convexmarket.market import StandardForm
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: Number of costs in a block, which fits in a processor's cache.
+#: Number of costs in a block, chosen so that a block fits in a processor's cache.
 _BLOCK = 1 << 15
-#: Number of low bits of a double that vary within a cell; every power of two has 128 cells or more.
+#: Number of low bits of a double that vary within a cell. A factor of two has at least 128 cells.
 _SHIFT = 45
 #: Base-2 logarithm of the smallest number of cells.
 _CELLS = 9
-#: Relative slack of the range of costs, for rounding errors.
+#: Relative extension of the interval of costs that allows for rounding errors.
 _SLACK = 1e-9
-#: The function of a pass, which maps a part of the costs to a small result.
+#: Type of a function that summarises one part of the costs.
 Pass = Callable[[Iterable[Floats]], Any]
-#: A function that maps the function of a pass over all parts of the costs.
+#: Type of a function that applies a :data:`Pass` to all parts of the costs.
 Each = Callable[[Pass], Sequence[Any]]
 
 
 def blocks_of(psi: Floats) -> Iterator[Floats]:
-    """Yield blocks that fit in a processor's cache."""
+    """Yield blocks of the costs that fit in a processor's cache."""
     return (psi[start : start + _BLOCK] for start in range(0, psi.size, _BLOCK))
 
 
@@ -50,10 +50,10 @@ def highest_cost_bought(form: StandardForm, g: float) -> float:
     """Return a virtual cost above which no seller sells at the optimum.
 
     The sellers with costs up to g can have the whole weight, and one of them is below the cap. If a
-    seller with cost psi sells at the optimum, moving its weight to that seller does not help, so
-    t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its objective exceeds
-    2*sigma*gamma/t, and is at most the objective of the cheapest sellers. A range of eta bounds t
-    directly.
+    seller with cost psi sells at the optimum, moving its weight to that seller does not reduce the
+    objective, so t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its objective
+    exceeds 2*sigma*gamma/t, and is at most the objective of the cheapest sellers. Bounds on eta
+    bound t directly.
     """
     c, one_over_t = form.sigma * form.gamma, 1.0 / (form.gamma * (form.eta_low or form.eta_high))
     if g < np.inf and c > 0 and form.eta_low == 0:
@@ -105,11 +105,11 @@ def screen_sellers(
 
 
 def _keys(block: Floats) -> Ints:
-    return (block + 0.0).view(np.int64)  # the sum turns -0.0 into 0.0
+    return (block + 0.0).view(np.int64)  # the sum converts -0.0 to 0.0
 
 
 def _count(bottom: int, shift: int, n_cells: int, blocks: Iterable[Floats]) -> tuple[Ints, Ints]:
-    """Return the nonempty cells, and the number of sellers in each."""
+    """Return the numbers of the nonempty cells, and the number of sellers in each cell."""
     counts = np.zeros(n_cells, np.int64)
     for block in blocks:
         keys = _keys(block[block < np.inf])
@@ -125,7 +125,7 @@ def _count(bottom: int, shift: int, n_cells: int, blocks: Iterable[Floats]) -> t
 
 
 def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
-    """Return the sorted distinct values, with their total counts."""
+    """Return the sorted distinct values in all parts, and their total counts."""
     values, place = np.unique(np.concatenate([part[0] for part in counts]), return_inverse=True)
     number = np.zeros(values.size, np.int64)
     np.add.at(number, place, np.concatenate([part[1] for part in counts]))
@@ -135,12 +135,12 @@ def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
 def classify_cells(
     edges: Floats, number: Ints, form: StandardForm, filling: int, highest: float | None
 ) -> tuple[Mask, Mask, bool]:
-    """Return the cells with a stationary point, all relevant cells, and a flag for the end.
+    """Return masks of the cells with a stationary point and of all relevant cells, and a flag.
 
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
-    expensive of the cheapest sellers who can have the whole weight. The end is the part of the path
-    where all sellers sell. If one seller may leave or change its cost, one enclosing market has one
-    seller less, and the other has one seller more.
+    expensive of the cheapest sellers who can have the whole weight. The flag is true if the path
+    can be stationary where all sellers sell. If one seller can leave or change its cost, one
+    enclosing market has one seller less, and the other enclosing market has one seller more.
     """
     last, spare = number.size - 1, int(highest is not None)
     fewer, more = np.append(0, number), np.append(number, 0)
@@ -148,11 +148,11 @@ def classify_cells(
     more[0] += spare
     few, many = (Markets(Costs(edges, some)).under(1.0 / form.max_weight) for some in (fewer, more))
     stationary, *betas = _sandwich(few, many, form, highest or 0.0)
-    if not stationary.any():  # because of rounding errors, if scales differ too much
+    if not stationary.any():  # because of rounding errors
         stationary[:] = True
     matters = stationary[:-1].copy()
     if form.max_weight < 1:
-        # Bounds on the highest cost at the cap.
+        # Compute bounds on the highest cost of a seller at the cap.
         with np.errstate(divide="ignore"):
             least, widest = (few.costs.scale * form.max_weight / beta for beta in betas)
         upper = np.append(edges[1:], edges[-1])
@@ -173,12 +173,13 @@ def _sandwich(
 ) -> tuple[Mask, Floats, Floats]:
     """Bound the levels at which a path enclosed by two other paths may be stationary.
 
-    Let tau be the cost above which no seller sells. At equal tau, more and cheaper sellers
-    increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. So ``fewer``, with the fewest and most
-    expensive sellers, and ``more``, with the most and cheapest, bound r^2 and psi'a. Both paths
-    have nodes at the same levels; the last node is beta = 0. The rates at the ends of the range of
-    eta also count as stationary. ``highest`` is the largest cost of an additional seller. Return
-    the mask of the intervals between levels, and the largest and least beta at each level.
+    Let tau be the virtual cost above which no seller sells. At equal tau, more and cheaper sellers
+    increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. Therefore, r^2 and psi'a are bounded by
+    ``fewer``, with the fewest and most expensive sellers, and ``more``, with the most and cheapest
+    sellers. Both paths have nodes at the same levels; the last node is beta = 0. The rates at the
+    ends of the range of eta also count as stationary. ``highest`` is the largest cost of an
+    additional seller. Return a mask of the intervals between levels, and the largest and smallest
+    beta at each level.
     """
     costs, filled = fewer.costs, more.piece(more.floor, more.first).cost[0]
     rho, unit = costs.units(form)
@@ -204,10 +205,10 @@ def _sandwich(
 def _fetch(
     borders: Floats, origins: Floats, blocks: Iterable[Floats]
 ) -> tuple[Floats, Ints, Floats]:
-    """Return the costs in every second interval with counts, and sums over other intervals.
+    """Return the distinct costs in every second interval, their counts, and an array of sums.
 
-    The sums are the number of sellers, and the sums of deviations from the origin and of their
-    squares.
+    The sums are over each of the other intervals: the number of sellers, and the deviations of
+    their costs from the origin and the squared deviations.
     """
     fetched, sums = [np.empty(0)], np.zeros((3, borders.size // 2))
     for block in blocks:
@@ -226,7 +227,7 @@ def _costs(
 ) -> Costs:
     """Return the rows of the fetched sellers and of the groups between them.
 
-    Each fetched interval starts with an empty row. If the optimum may be beyond the last interval,
+    Each fetched interval starts with an empty row. If the optimum can be beyond the last interval,
     an empty row is appended.
     """
     size, first, second = sum(part[2] for part in results)

@@ -2,13 +2,13 @@
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
 beta grows from 0 to infinity, the weights trace one piecewise linear path, which does not depend on
-mu, sigma and gamma. On this path
+mu, sigma and gamma.
 
-* the j cheapest sellers are at the cap, and the q cheapest sellers sell;
-* let f = q - j be the number of free sellers, M = 1 - j*u their total weight, and W the sum of
-  squared deviations of their costs: then ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W;
-* eta follows from gamma*eta = t = mu*beta/||a||, and the objective is stationary in eta where
-  t^2 * psi'a = sigma*gamma, which is a cubic in 1/beta with at most one local minimum.
+At each point of the path, the j cheapest sellers are at the cap, and the q cheapest sellers sell.
+Let f = q - j be the number of free sellers, M = 1 - j*u their total weight, and W the sum of
+squared deviations of their costs. Then ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W. Eta is
+computed from gamma*eta = t = mu*beta/||a||. The objective is stationary in eta if
+t^2 * psi'a = sigma*gamma. This equation is a cubic in 1/beta with at most one local minimum.
 
 As beta grows, t grows and psi'a falls. The ends of a stretch of the path therefore bound t^2*psi'a,
 and a stretch without a stationary point is discarded. All other stretches are split into pieces,
@@ -36,16 +36,16 @@ from convexmarket.market import StandardForm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-#: Relative slack of the test that discards a stretch, for rounding errors.
+#: Relative tolerance for rounding errors in the test that discards a stretch of the path.
 SLACK = 1e-9
-#: Number of nodes of all markets in the first round, and in later rounds.
+#: Approximate number of nodes, over all markets, in the first round and in later rounds.
 _FIRST, _LATER = 1024, 128
-#: Attributes that all markets have in common.
+#: Attributes of :class:`Markets` that are not indexed by market.
 _SHARED = ("costs", "is_replaced")
 
 
 class Columns:
-    """Base class of dataclasses whose fields are arrays of one shape, indexed together."""
+    """Base class of dataclasses whose fields are arrays of equal shape, indexed together."""
 
     def __getitem__(self, index: Any) -> Self:
         return type(self)(*[part[index] for part in vars(self).values()])
@@ -63,7 +63,7 @@ class Columns:
 
 @dataclass
 class Nodes(Columns):
-    """Nodes of the paths of markets e, at which k is the first row without weight."""
+    """Nodes of the paths of markets e, where k is the first row without weight."""
 
     e: Ints
     k: Ints
@@ -75,7 +75,7 @@ class Nodes(Columns):
 
 @dataclass
 class Points(Columns):
-    """Points of paths of markets e, ranked by the ``key``.
+    """Points of the paths of markets e; the best point has the smallest ``key``.
 
     ``value`` is the objective divided by mu. ``rate`` is r, or +inf if the infimum is not attained;
     ``beta`` is +inf if only the cheapest sellers sell. Sellers above the scaled ``level`` sell
@@ -107,7 +107,7 @@ class Costs:
     means, squares : ndarray, shape (n,), optional
         Mean cost of each group, and its sum of squares about the mean.
     stretches : ndarray of int, shape (s, 2), optional
-        Ranges of ranks, one of which contains the optimum.
+        Intervals of ranks, one of which contains the optimum.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class Costs:
             np.cumsum(part, out=self.sums[-1][1:])
 
     def scaled(self, psi: Any) -> Any:
-        """Centre and scale costs."""
+        """Subtract the smallest cost from costs, and divide by the largest cost."""
         return (psi - self.lowest) / self.scale
 
     def units(self, form: StandardForm) -> tuple[float, float]:
-        """Return rho, and the rate at eta = 1."""
+        """Compute rho = sigma*gamma*scale/mu^2, and the rate at eta = 1."""
         unit = form.gamma * self.scale / form.mu
         rho = form.sigma / form.mu * unit
         if not (1e-300 < rho < 1e300 or form.sigma == 0):
@@ -165,9 +165,9 @@ class Markets:
     """Markets with the given costs, except that each market replaces the cost of one seller.
 
     In market e the cost ``old[e]`` of a seller is replaced by ``new[e]``. An infinite ``new``
-    removes the seller, and an ``old`` above all costs adds a seller. Hence a row may have one
-    seller less, and the markets may have one additional row. Methods take ranks k of rows for each
-    market.
+    removes the seller, and an ``old`` above all costs adds a seller. Hence a row can have one
+    seller less, and the markets can have one additional row. Arguments k of methods are ranks of
+    rows, one for each market.
 
     Node k of a path is the point at which the weight of row k becomes zero. The last node,
     k = size, is beta = 0. The first node, ``first - 1``, is beta = infinity. There, the ``floor``
@@ -188,7 +188,7 @@ class Markets:
         self.n, self.floor, self.first = 1.0 * self.size, self.size, self.size  # set by `under`
 
     def __getitem__(self, e: Any) -> Self:
-        """Select markets by an index of any shape."""
+        """Select markets by an index array of any shape."""
         some = copy(self)
         arrays = {name: part[e] for name, part in vars(self).items() if name not in _SHARED}
         vars(some).update(arrays)
@@ -214,7 +214,7 @@ class Markets:
         return some
 
     def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
-        """Return the number of sellers in the first k rows, and sums of costs and squares."""
+        """Return the number of sellers in the first k rows, and sums of their costs and squares."""
         number, first, second = self.costs.sums
         if not self.is_replaced:
             return number[k], first[k], second[k]
@@ -239,13 +239,13 @@ class Markets:
         return rows - (rows > self.empty) + new
 
     def piece(self, j: Ints, q: Ints) -> Piece:
-        """Return the piece (j, q)."""
+        """Compute the piece with j capped rows and q rows that sell."""
         capped, below, low = self.sums(j) if np.any(j) else (0 * j, 0.0, 0.0)
         number, total, squares = self.sums(q)
         number, total = number - capped, total - below
         left, several = np.maximum(self.n - capped, 0.0) / self.n, np.maximum(number, 1)
         mean = total / several
-        # The spread of equal costs is exactly zero.
+        # For equal costs, the spread is set to exactly zero.
         equal = (j == self.floor) & (q == self.first)
         spread = np.where(equal, 0.0, np.maximum(squares - low - total * mean, 0.0))
         cost = self.costs.offset + below / self.n + left * mean
@@ -253,7 +253,7 @@ class Markets:
         return Piece(number.astype(float), left, mean, spread, cost, norm2)
 
     def nodes(self, e: Ints, k: Ints, least: Ints | int = 0, most: Ints | None = None) -> Nodes:
-        """Evaluate paths at nodes, given bounds on the number of capped rows."""
+        """Compute the nodes k of the paths, given bounds on the number of capped rows."""
         some = self[e]
         first, size = some.first, some.size
         at_end, at_start = k < first, k >= size
@@ -268,14 +268,14 @@ class Markets:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             beta = np.where(at_start, 0.0, left / (free * (tau - mean)))
             bend = beta * spread
-            # Rounding must not make costs negative, because the rate may be infinite.
+            # Rounding must not make costs negative, because the rate can be infinite.
             cost = np.maximum(np.where(at_end, cost, cost - bend), 0.0)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
         beta = np.where(at_end, np.inf, beta)
         return Nodes(*np.broadcast_arrays(e, k, rate2, cost, j, beta))
 
     def _capped(self, q: Ints, tau: Floats, low: Ints, high: Ints) -> Ints:
-        """Return the number of rows at the cap at the point where the weight of row q is zero.
+        """Return the number of capped rows at the point where the weight of row q becomes zero.
 
         Row j is at the cap if the weights at which it just reaches the cap sum to at most one. This
         condition is monotone in j, so a binary search gives the first row below the cap.
@@ -293,9 +293,9 @@ class Markets:
     def points(
         self, e: Ints, j: Ints, q: Ints, piece: Piece, beta: Floats, rate: Any, rho: float
     ) -> Points:
-        """Return the points of pieces (j, q) at beta; the default rate follows from beta."""
+        """Compute the points of pieces (j, q) at beta; the rate is by default that of beta."""
         free, left, mean, spread, cost, norm2 = piece
-        bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite if the spread is zero
+        bent = np.where(spread > 0, beta, 0.0)  # beta can be infinite if the spread is zero
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             norm = np.sqrt(norm2 + bent * bent * spread)
             cost = cost - bent * spread
@@ -305,13 +305,13 @@ class Markets:
         return Points(e, value, value, rate, self.n, beta, norm, level, level.copy(), j, q)
 
     def weights(self, points: Points, rank: Ints, cost: Floats) -> Floats:
-        """Return the weight of the seller with a rank and a cost at the point of each market."""
+        """Compute the weight of the seller with this rank and cost at the point of each market."""
         j, q, some = points.capped, points.bought, self[:]
         some.n, cap = points.n, 1.0 / points.n
         piece = some.piece(j, q)
         # Entries without free sellers are not used.
         with np.errstate(divide="ignore", invalid="ignore"):
-            several = self.value(j) < self.value(q - 1)  # otherwise equal shares
+            several = self.value(j) < self.value(q - 1)  # otherwise, weights are equal
             tilt = np.where(several, points.beta * (piece.mean - cost), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
         return np.where(rank < j, cap, np.where(rank < q, weight, 0.0))
@@ -360,7 +360,7 @@ def stationary_beta(piece: Piece, rho: float) -> Floats:
 
     r^2 * psi'a = rho is beta^2*(p0 - beta*W) = rho*(N0 + beta^2*W), in s = 1/beta the cubic
     s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0, so at most two are positive.
-    The larger of these is the local minimum.
+    The larger positive root is the local minimum.
     """
     spread, cost, norm2 = piece.spread, piece.cost, piece.norm2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -372,15 +372,15 @@ def stationary_beta(piece: Piece, rho: float) -> Floats:
 
 
 def may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
-    """Whether values between two bounds may equal the target, up to rounding."""
+    """Whether a value between two bounds can equal the target, up to rounding."""
     # The comparisons are negated, so that NaN (infinity times a zero cost) keeps the stretch.
     return ~(most < target * (1 - SLACK)) & ~(least > target * (1 + SLACK))
 
 
 def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints, Ints, Any, Any]:
-    """Return the market, j, q and both ends in beta of every piece that may be stationary.
+    """Return the market, j, q and both ends in beta of every piece with a possible minimum.
 
-    With ``at_rate``, return every piece on which r^2 may equal the target. As beta grows, r^2
+    With ``at_rate``, return every piece on which r^2 can equal the target. As beta grows, r^2
     increases and psi'a decreases, so the ends of a stretch bound both quantities.
     """
     ranks = markets.costs.stretches.T[:, None]
@@ -400,13 +400,13 @@ def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints
         done.append((a[single], b[single]))
         wide = keep & ~single
         a, b = a[wide][:, None], b[wide][:, None]
-        if a.e.size:  # evenly spaced nodes in each stretch
+        if a.e.size:  # split each stretch at evenly spaced nodes
             parts = int(np.clip(np.max(b.k - a.k), 2, max(2, most_nodes // a.e.size)))
             k = a.k + (b.k - a.k) * np.arange(1, parts) // parts
             rows = Nodes.joined([a, markets.nodes(a.e, k, b.j, a.j), b], axis=1)
             a, b, most_nodes = rows[:, :-1], rows[:, 1:], _LATER
     a, b = map(Nodes.joined, zip(*done, strict=True))
-    # One piece for each number of capped rows between neighbouring nodes.
+    # Divide the path between neighbouring nodes into a piece for each number of capped rows.
     counts = np.maximum(a.j - b.j, 0) + 1
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     of = np.repeat(np.arange(counts.size), counts)

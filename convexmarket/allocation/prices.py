@@ -5,10 +5,10 @@ the multipliers tau of ``sum a = 1``, z of the caps, w of the largest guarantees
 budget and h of the range of eta,
 
 .. math:: g_i + \lambda\eta\psi_i + z_i + \eta w_i = \tau \;\text{ where } a_i > 0, \qquad
-          F_\eta + \lambda\psi^\top a + w^\top a + h = 0 ,
+          F_\eta + \lambda\psi^\top a + w^\top a + h = 0 .
 
-These equations are a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. In all
-other markets, prices are the multipliers of the solver.
+The multipliers are the least-squares solution in (tau, lambda, h). Undetermined prices are NaN. In
+all other markets, prices are the multipliers of the solver.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["binding_constraints", "pricing_of"]
 
 Floats = NDArray[np.float64]
 
-#: Relative slack below which a constraint binds.
+#: Relative slack up to which a constraint is treated as binding.
 _BINDS = 1e-6
-#: Relative singular value below which a multiplier is undetermined.
+#: Relative singular value below which a multiplier is treated as undetermined.
 _SINGULAR = 1e-8
 
 
@@ -67,10 +67,10 @@ def pricing_of(
     multipliers: Sequence[Sequence[Floats | None]] | None = None,
     slope: float = 0.0,
 ) -> Callable[[], tuple[Any, ...]]:
-    """Return a function that computes the prices; a market with parameters is read immediately.
+    """Return a function that computes the prices; with parameters, they are computed immediately.
 
-    ``multipliers`` are the solver's, for each constraint's comparisons, and ``slope`` is that of
-    the optimal objective in eta. A market in numbers needs neither.
+    ``multipliers`` are the solver's multipliers of each constraint, and ``slope`` is the derivative
+    of the optimal objective with respect to eta. A market in numbers requires neither argument.
     """
     price = partial(_prices, market.constraints, market.form, best, multipliers, slope)
     return partial(tuple, price()) if market.form.parametric else price
@@ -83,7 +83,7 @@ def _prices(
     multipliers: Sequence[Sequence[Floats | None]] | None,
     slope: float,
 ) -> tuple[Any, ...]:
-    """Compute the prices in the order of the constraints."""
+    """Compute the shadow prices in the order of the constraints."""
     eta, m, costs = best.eta, best.weights.size, MarketNumbers(form.virtual_costs)
     if not form.rest:
         dual = _multipliers(form, best.weights, eta)
@@ -105,7 +105,7 @@ def _prices(
 def _multipliers(
     form: MarketNumbers, weights: Floats, eta: float
 ) -> tuple[Floats, Floats, float, float]:
-    """Compute the prices of caps, largest guarantees, the budget and eta from the optimal point."""
+    """Compute the multipliers of caps, largest guarantees, the budget and eta at the optimum."""
     m, sells = weights.size, weights > 0
     psi, epsilon = np.where(sells, form.virtual_costs, 0.0), eta * weights
     marginal = form.gamma * psi
@@ -115,15 +115,15 @@ def _multipliers(
     slope = (form.mu / np.linalg.norm(weights) + 2.0 * form.mu_squared) * weights
     slope += form.losses + eta * marginal
     slope_eta = float(marginal @ weights) - form.sigma / eta**2
-    if np.isnan(slope).any():  # a cost without a derivative
+    if np.isnan(slope).any():  # the cost has no known derivative
         return slope * np.nan, slope * np.nan, np.nan, np.nan
     capped = sells & (weights >= form.max_weight * (1 - _BINDS))
     full = sells & (epsilon >= form.max_epsilon * (1 - _BINDS))
     free = sells & ~capped & ~full
     paid = float(psi @ epsilon) >= form.budget * (1 - _BINDS)
     at_end = min(abs(eta - form.eta_low), abs(eta - form.eta_high)) <= _BINDS * eta
-    # Columns: tau, lambda, h. Rows: sellers strictly between their bounds, and one row for eta.
-    # Unit: money.
+    # The columns are for tau, lambda and h. The rows are for sellers strictly between their bounds
+    # and for eta. The unit is money.
     rows = np.stack([np.ones(m), -eta * psi, np.zeros(m)], axis=1)
     sold = np.where(full, weights, 0.0)
     last = np.array([sold.sum(), eta * float(psi @ (weights - sold)), eta])
@@ -139,7 +139,7 @@ def _multipliers(
     tau, spent, end = solution.tolist()
     rent = np.maximum(tau - slope - spent * eta * psi, 0.0)
     at_cap, at_bound = np.where(capped, rent / m, 0.0), np.where(full, rent / eta, 0.0)
-    at_cap[capped & full] = at_bound[capped & full] = np.nan  # only their sum is determined
+    at_cap[capped & full] = at_bound[capped & full] = np.nan  # only their sum is unique
     return at_cap, at_bound, spent, end
 
 
@@ -152,7 +152,7 @@ def _price(
     end: float,
     eta: float,
 ) -> Any:
-    """Select the price of a constraint with the given bounds from the prices of all constraints."""
+    """Return the price of a constraint from its bounds and the multipliers of the market."""
     assert bounds is not None
     if bounds.budgets:
         return spent if bounds.budget <= form.budget * (1 + _BINDS) else 0.0

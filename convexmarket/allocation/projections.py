@@ -4,13 +4,13 @@ r"""Solve the papers' problem with losses, a squared spread or bounds on guarant
           \quad\text{s.t.}\quad \mathbf 1^\top a = 1,\; 0 \le a \le k/m,\; \eta a \le e,
           \qquad R = \|a\|,\ \|a\|^2
 
-with a common bound or one bound for each seller. If gamma = 0, bounds are required.
+where e is one bound for all sellers or a bound for each seller, and is required if gamma = 0.
 
-For a fixed eta this is a projection on a capped simplex, exact in O(m log m). The objective is
-piecewise smooth in eta, but its stationary points have no closed form. The order of the prices
-``l + gamma*eta*psi`` depends on eta, so the pieces do not form a single path as in the papers'
-problem (docs/theory.md, section 9.3). A branch and bound search over exact evaluations certifies
-the optimum.
+For a fixed eta, the problem is a projection on a capped simplex, computed exactly in O(m log m).
+The objective is piecewise smooth in eta, but its stationary points have no closed form. The order
+of the prices ``l + gamma*eta*psi`` depends on eta, so the pieces do not form a single path as in
+the papers' problem (docs/theory.md, section 9.3). A branch and bound search over exact evaluations
+certifies the optimum.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.terms import MarketNumbers, Spread, SquaredSpread
 
-#: Largest target gap of a search.
+#: The target gap of a search is at most this number.
 _AIM = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
 class ProjectableForm(MarketNumbers):
-    """The problem of this module for the active sellers; ``mu`` or ``mu_squared`` is zero.
+    """Numeric form of this problem for the active sellers; ``mu`` or ``mu_squared`` is zero.
 
-    The shares of ``groups`` are bounded.
+    ``groups`` are the groups of sellers whose shares are bounded.
     """
 
     groups: Groups | None = None
@@ -94,14 +94,14 @@ class ProjectableForm(MarketNumbers):
         return self.losses + (self.gamma * eta) * self.virtual_costs
 
     def optimum(self, eta: float) -> tuple[Projection, Floats]:
-        """Return the optimal weights at an eta with prices, and the multipliers of bounds.
+        """Return the optimal weights at an eta, their prices, and the multipliers of the bounds.
 
         The prices are the multipliers of ``sum a = 1`` in each block.
         """
         return self._priced(self.prices(eta), self.limit(eta))
 
     def minimum(self, costs: Floats) -> float:
-        """Return a dual lower bound on the minimum of the spread plus ``costs'a`` under the caps.
+        """Compute a dual lower bound on the minimum of the spread plus ``costs'a`` under the caps.
 
         The bound includes the caps, whose multipliers change fast with the costs if mu is small. If
         shares are bounded, the caps are ignored.
@@ -114,7 +114,7 @@ class ProjectableForm(MarketNumbers):
         return level - relieved - 4e-15 * (abs(level) + relieved)
 
     def _level(self, costs: Floats) -> float:
-        """Return the minimum of the spread plus ``costs'a`` without caps."""
+        """Compute the minimum of the spread plus ``costs'a`` without caps."""
         spread = Spread() if self.mu else SquaredSpread()
         return float(spread.simplex_minimum(self.weight, costs))  # type: ignore[arg-type]
 
@@ -139,11 +139,11 @@ class ProjectableForm(MarketNumbers):
         return best, np.where(at_limit, np.maximum(best.levels[best.block] - marginal, 0.0), 0.0)
 
     def slope(self, weights: Floats) -> Floats:
-        """Return the gradient of the spread, shape (m,)."""
+        """Compute the gradient of the spread, shape (m,)."""
         return self.weight * weights * (1.0 / np.linalg.norm(weights) if self.mu else 2.0)
 
     def objective(self, weights: Floats, eta: float) -> float:
-        """Return the objective of feasible weights."""
+        """Evaluate the objective at feasible weights."""
         norm = float(np.linalg.norm(weights))
         spread = self.weight * norm ** (1 if self.mu else 2)
         return spread + float(self.prices(eta) @ weights) + self.sigma / eta
@@ -154,7 +154,7 @@ class ProjectableForm(MarketNumbers):
         return self.objective(weights, eta) - losses + abs(losses) or 1.0
 
     def largest_eta(self) -> float:
-        """Return the largest eta at which weights within their bounds sum to one."""
+        """Compute the largest eta at which weights within their bounds can sum to one."""
         m = self.virtual_costs.size
         return largest_eta(self.max_weight, self.max_epsilon, m, self.groups)
 
@@ -175,7 +175,7 @@ class Projections:
         self.ends = min(form.eta_low, high), high
 
     def solve(self, eta: float) -> Evaluated:
-        """Return the optimum at eta and the cut of its multipliers."""
+        """Compute the optimum at eta, and the cut from its multipliers."""
         start, form = time.perf_counter(), self.form
         (weights, prices, _), extra = form.optimum(eta)
         capped = np.where(form.limit(eta) >= form.max_weight, extra, 0.0)
@@ -200,7 +200,7 @@ class Projections:
 
 
 def is_projectable(form: MarketNumbers) -> bool:
-    """Whether projections support a market, which may have one bound on shares."""
+    """Whether projections support a market."""
     pieces = form.other_constraints
     shared = len(pieces) == 1 and pieces[0].shares is not None
     return (replace(form, other_constraints=()) if shared else form).is_projectable
@@ -241,7 +241,7 @@ def allocate_budget(form: MarketNumbers) -> Allocation:
     minimum of the spread, the losses and these costs.
     """
     projectable = ProjectableForm.of(replace(form, gamma=1.0, budgets=(), sigma=0.0))
-    assert projectable is not None  # because the market is budgeted
+    assert projectable is not None  # not None, because ``is_budgeted`` is true
     rescaled, active = projectable
     price = form.sigma / form.budget
     (weights, prices, _), _ = rescaled.optimum(price)

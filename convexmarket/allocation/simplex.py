@@ -19,16 +19,16 @@ from convexmarket.market import StandardForm
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Relative slack within which a bound given by the user counts as satisfied.
+#: Relative violation up to which a bound that the user gives is treated as satisfied.
 ROUNDING = 1e-9
-#: Largest numbers of steps for the level and for the norm of weights; accuracies of the norm.
+#: Numbers of iterations for the level and for the norm, and relative accuracies of the norm.
 _STEPS, _NORMS, _SAME, _NOISE = 200, 8, 4e-15, 1e-12
-#: Distance of the level from the origin, relative to the bounds, above which digits are lost.
+#: Ratio of the level to the bounds above which the weights are computed from deviations.
 _FAR = 1e4
 
 
 def embed(weights: Floats, sellers: NDArray[np.bool_]) -> Floats:
-    """Extend the weights of the sellers in a mask to all sellers; other weights are zero."""
+    """Extend the weights of the sellers in a mask to all sellers, with zeros for other sellers."""
     everyone = np.zeros(sellers.size)
     everyone[sellers] = weights
     return everyone
@@ -69,7 +69,7 @@ def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, 
         return limits.copy(), float((points - caps).min())
     points, caps, rest, level = _level(points, caps, total)
     origin = 0.0
-    if abs(level) > _FAR * limits.max():  # digits are lost unless the level is close to the origin
+    if abs(level) > _FAR * limits.max():  # cancellation occurs if the level is large
         origin = float(points[np.argmin(np.abs(points - level))])
         points, caps, rest, level = _level(points - origin, caps, rest)
     # The last step uses deviations from the level, which avoids cancellation.
@@ -78,7 +78,7 @@ def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, 
     mass = float(deviations[free].sum()) + float(caps[deviations >= caps].sum())
     shift = (mass - rest) / max(int(np.count_nonzero(free)), 1)
     weights = _clipped((point - origin if origin else point) - level - shift, limits)
-    missing = total - float(weights.sum())  # a rounding error, which is distributed
+    missing = total - float(weights.sum())  # a rounding error, which is divided among the entries
     slack = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
     if (space := float(slack.sum())) > abs(missing):
         weights = _clipped(weights + missing * (slack / space), limits)
@@ -86,15 +86,15 @@ def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, 
 
 
 def _clipped(values: Floats, limits: Floats) -> Floats:
-    """Clip an array in place, faster than numpy.clip."""
+    """Clip an array in place between zero and limits, faster than ``numpy.clip``."""
     return np.minimum(np.maximum(values, 0.0, out=values), limits, out=values)
 
 
 def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, float, float]:
     """Solve ``sum clip(points - level, 0, caps) = total`` for the level.
 
-    Newton's method, with bisection as a safeguard, for a sum that is piecewise linear. Entries that
-    are at a bound for all possible levels are dropped. The result is the points and caps of the
+    Because the sum is piecewise linear in the level, use Newton's method, safeguarded by bisection.
+    Omit entries that are at a bound for all possible levels. Return the points and caps of the
     remaining entries, their total, and the level.
     """
     low, high = float((points - caps).min()), float(points.max())
@@ -120,7 +120,7 @@ def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, 
 
 
 class Groups(NamedTuple):
-    """Disjoint groups of sellers, with the least and the largest share of each."""
+    """Disjoint groups of sellers, and the smallest and largest total weight of each group."""
 
     of: Ints
     least: Floats
@@ -132,10 +132,10 @@ class Groups(NamedTuple):
 
 
 def nearest(point: Floats, limits: Floats, groups: Groups | None = None) -> Projection:
-    """Return the nearest weights that sum to one under limits and bounds on the shares of groups.
+    """Project on the weights that sum to one within limits and bounds on the shares of groups.
 
     Each group with an active bound is a block that is projected on its own capped simplex. All
-    other groups form block 0, which has the remaining weight.
+    other groups form block 0, whose total is the remaining weight.
     """
     block = np.zeros(point.size, np.intp)
     if groups is None:
@@ -159,7 +159,7 @@ def nearest(point: Floats, limits: Floats, groups: Groups | None = None) -> Proj
     for k in np.unique(block):
         some = block == k
         caps, total = limits[some], float(totals[k])
-        caps = np.where(caps < total, caps, 2 * total or caps)  # such a limit cannot bind
+        caps = np.where(caps < total, caps, 2 * total or caps)  # a cap >= total is never active
         weights[some], levels[k] = project(point[some], caps, total)
     return Projection(weights, levels, block)
 
@@ -169,7 +169,7 @@ def norm_minimiser(
 ) -> Projection:
     """Return the minimiser of ``mu*||a|| + costs'a`` for mu > 0; its levels are the prices.
 
-    The minimiser is the nearest point to ``-costs * ||a||/mu``, at a root of an equation for ||a||.
+    The minimiser is the projection of ``-costs * ||a||/mu``, where ||a|| solves a scalar equation.
     All free entries of a block have the same price ``mu*a_i/||a|| + costs_i``.
     """
     slopes = costs / mu
@@ -195,7 +195,7 @@ def norm_minimiser(
         if off <= (_NOISE if outside else _SAME) * norm:
             break
         norm = float(np.sqrt(low * high) if outside else following)
-    else:  # a seller is at the border of the free sellers
+    else:  # no convergence: a seller is at the border of the free sellers
         if excess(low) < 0 < excess(high):
             norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
         point = nearest(slopes * -norm, limits, groups)
@@ -203,7 +203,7 @@ def norm_minimiser(
 
 
 def feasible_limits(limits: Floats) -> Floats:
-    """Check that bounds sum to at least 1, and correct them for rounding."""
+    """Check that the limits sum to at least 1; rescale them if the sum is below 1 by rounding."""
     total = float(limits.sum())
     if total < 1 - ROUNDING:
         able = limits[limits > 0]
@@ -217,7 +217,7 @@ def feasible_limits(limits: Floats) -> Floats:
 def largest_eta(
     max_weight: float | Floats, max_epsilon: float | Floats, m: int, groups: Groups | None = None
 ) -> float:
-    """Return the largest eta at which m weights with ``eta*a <= max_epsilon`` sum to one.
+    """Compute the largest eta at which m weights with ``eta*a <= max_epsilon`` can sum to one.
 
     The largest weight of a group, the sum of ``min(max_weight, s*max_epsilon)``, is concave and
     piecewise linear in s = 1/eta. Newton's method therefore ends at the smallest feasible s. All
@@ -271,7 +271,7 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
 
 
 def check_sold(eta: float, largest: float, max_epsilon: float, m: int) -> None:
-    """Check that m sellers, who sell at most ``largest`` in total, can sell at least eta."""
+    """Check that m sellers, whose total guarantee is at most ``largest``, can sell eta."""
     if eta > largest * (1 + 1e-12):
         raise InfeasibleMarketError(
             f"{m} sellers at no more than epsilon = {max_epsilon:g} sell {largest:g} in total, "
@@ -280,10 +280,10 @@ def check_sold(eta: float, largest: float, max_epsilon: float, m: int) -> None:
 
 
 def cheapest_purchase(costs: Floats, max_weight: float) -> float:
-    """Return ``min costs'a`` over the capped simplex, where the cheapest sellers are at the cap."""
+    """Compute the minimum of ``costs'a`` over the capped simplex from the cheapest sellers."""
     n_full = min(int(1.0 / max_weight), costs.size)
     rest = max(0.0, 1.0 - n_full * max_weight)
-    if n_full == costs.size:  # every weight is 1/m, up to rounding
+    if n_full == costs.size:  # all weights are 1/m, up to rounding
         return float(costs.mean())
     ordered = np.partition(costs, n_full)
     return float(max_weight * ordered[:n_full].sum() + rest * ordered[n_full])

@@ -14,16 +14,16 @@ from convexmarket.errors import NotSupportedError, SolverError
 
 __all__ = ["SOLVED", "check_solver", "run_solver", "solver_version"]
 
-#: Statuses with a solution.
+#: CVXPY's statuses of problems with a solution.
 SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 _DISTRIBUTIONS = {"HIGHS": "highspy", "SCIPY": "scipy", "ECOS_BB": "ecos"}
 
-#: Statuses after which the solver is not called again.
+#: Statuses after which a failed problem is not solved again.
 _DECIDED = (*SOLVED, cp.INFEASIBLE, cp.UNBOUNDED)
 
 # The default tolerances are too loose for a gap of 1e-6. CLARABEL is more reliable with shorter
-# steps and without updates in place, which keep the scaling of the first data.
+# steps and without a warm start, which would keep the scaling of the first data.
 _TIGHT: dict[str, dict[str, Any]] = {
     "CLARABEL": {
         "tol_gap_abs": 1e-10,
@@ -35,12 +35,12 @@ _TIGHT: dict[str, dict[str, Any]] = {
     "SCS": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 50_000},
     "OSQP": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iter": 50_000},
 }
-#: Options of a second call after a failure: default tolerances, even shorter steps.
+#: Options of the second call after a failure: default tolerances and even shorter steps.
 _AGAIN: dict[str, dict[str, Any]] = {"CLARABEL": {"max_step_fraction": 0.5}}
 
 
 def check_solver(solver: str) -> str:
-    """Return the solver's name in CVXPY's spelling.
+    """Return the name of an installed solver in CVXPY's spelling.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | No
     """Solve a problem; return CVXPY's status, or the text of the solver's exception.
 
     The first call uses tight tolerances, for a certificate. If it fails, a second call uses the
-    solver's default tolerances. The user's options have precedence over both.
+    solver's default tolerances. The user's options override the tolerances of both calls.
     """
     given = dict(options or {})
     status = _run(problem, solver, {**_TIGHT.get(solver, {}), **given})
@@ -82,8 +82,8 @@ def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
         variable.value = None  # some atoms of CVXPY do not compile without this option
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            # These warnings concern inaccuracy (as the status does), approximated powers and
-            # compilation.
+            # These warnings concern inaccuracy (also reported by the status), approximated powers
+            # and compilation.
             for text in ("Solution may be", ".*is being approximated", ".*that is not DPP"):
                 warnings.filterwarnings("ignore", text)
             problem.solve(solver=solver, **options)

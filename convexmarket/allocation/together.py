@@ -3,8 +3,8 @@ r"""Allocations of several buyers with the same sellers, whose total sales are l
 .. math:: \min \sum_b F_b(a_b, \eta_b) \quad\text{s.t.}\quad
           \sum_b \eta_b a_{b,i} \le e_i \text{ for every seller } i
 
-and each buyer's constraints. One convex program, in which the guarantees are linearised about a
-point, gives the next :math:`\eta_b` and the prices y of the limits. Separate allocations at these
+under the constraints of each buyer. A convex program, in which the guarantees are linearised about
+a point, gives the next :math:`\eta_b` and the prices y of the limits. Separate allocations at these
 prices prove the lower bound :math:`\sum_b \min \{F_b + \eta\, y^\top a\} - y^\top e`.
 """
 
@@ -36,11 +36,11 @@ from convexmarket.errors import (
 from convexmarket.market import Market, checked_constraints
 from convexmarket.terms import Constraint, MarketNumbers, Quantities, Term
 
-#: Number of descents, each followed by a bound, and of steps in each.
+#: Number of descents, each followed by a lower bound, and largest number of steps of a descent.
 _ROUNDS, _STEPS = 3, 24
-#: Relative change of eta in the first and in the smallest step.
+#: Largest relative change of eta in the first step of a descent, and in the last step.
 _REACH, _LEAST = 0.5, 1e-4
-#: Penalty on excess over the limits, relative to the objective; excess that is due to the solver.
+#: Relative weight of a penalty on excess sales, and excess attributed to the solver's accuracy.
 _PENALTY, _SOLVER_ERROR = 100.0, 1e-9
 
 
@@ -51,7 +51,7 @@ class Together(CertifiedPurchase):
     Attributes
     ----------
     allocations : tuple of Allocation
-        One for each buyer, without lower bounds.
+        Allocation of each buyer, without a lower bound.
     objective, lower_bound : float
         Sum of the objectives of all buyers, and a lower bound on it.
     prices : ndarray, shape (m,)
@@ -167,7 +167,7 @@ def _sum(purchases: Sequence[Allocation], name: str) -> float:
 
 
 class _Charge(Term):
-    """Payment of prices'eps for privacy under the limits."""
+    """Term that charges the prices of the limits, ``prices'eps``."""
 
     def __init__(self, prices: Floats) -> None:
         self.prices = prices
@@ -215,19 +215,19 @@ class _Buyers:
         self.n_solves, self.solver, self.options = 0, solver, options
 
     def rank(self, purchases: Sequence[Allocation]) -> tuple[float, float]:
-        """Return the share by which purchases exceed the limits, and their objective."""
+        """Return the relative excess of the purchases over the limits, and their objective."""
         excess = self.share(each.epsilon for each in purchases) - 1.0
         return excess if excess > _SOLVER_ERROR else 0.0, _sum(purchases, "objective")
 
     def share(self, sold: Iterable[Floats]) -> float:
-        """Return the largest total guarantee of a seller, relative to its limit."""
+        """Return the largest ratio of a seller's total guarantee to its limit."""
         return float(np.max(sum(sold) * (self.limit > 0) / self.unit))
 
     def alone(self, prices: Floats, near: Any, gap: float) -> list[Allocation]:
-        """Compute the purchase of each buyer separately, given prices of the limits."""
+        """Compute each buyer's separate purchase if sales also cost the prices of the limits."""
         bought, settings = [], {"solver": self.solver, "solver_options": self.options, "gap": gap}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LooseCertificateWarning)  # issued once, at the end
+            warnings.simplefilter("ignore", LooseCertificateWarning)  # issued later, once
             for b, start in zip(self.markets, near or [None] * len(self.markets), strict=True):
                 market = Market(b.sellers, b.objective + _Charge(prices), b.constraints)
                 bought.append(allocate(market, start=start, **settings))
@@ -236,7 +236,7 @@ class _Buyers:
         return bought
 
     def step(self, last: Sequence[Allocation], reach: float) -> tuple[list[Allocation], Floats]:
-        """Solve the program linearised at purchases; return the next purchases, and prices.
+        """Solve the program linearised at given purchases; return new purchases and prices.
 
         Eta changes by a factor of at most ``1 + reach``, and is reduced if the purchases exceed the
         limits.
@@ -244,7 +244,7 @@ class _Buyers:
         beyond, items, ratios = cp.Variable(nonneg=True), [], list[cp.Variable]()
         views = [conic.view for conic in self.conics]
         for view, each in zip(views, last, strict=True):
-            # Near a point: eps = eta*a + eta*a_0*(r - 1), and 1/eta between a curve and its chord.
+            # Linearise eps: eta*a + eta*a_0*(r - 1). Bound 1/eta by a curve and its chord.
             ends = np.minimum(view.market.form.eta_range, self.limit.sum()) / each.eta
             low, high = np.clip(ends, 1 - reach, 1 + reach)
             ratios.append(r := cp.Variable(nonneg=True))
@@ -279,11 +279,11 @@ class _Buyers:
         return points, np.maximum(shared.dual_value, 0.0) * (scale / self.unit)
 
     def descend(self, start: Sequence[Allocation], gap: float) -> tuple[list[Allocation], Floats]:
-        """Return the best purchases of a descent over all buyers' eta, and the last prices."""
+        """Optimise all buyers' eta by repeated steps; return the best purchases and last prices."""
         (best, prices), reach = self.step(start, 0.0), _REACH
         for _ in range(_STEPS):
             before = best
-            with suppress(SolverError):  # a shorter step may succeed
+            with suppress(SolverError):  # a shorter step can succeed
                 point, prices = self.step(best, reach)
                 best = min(best, point, key=self.rank)
                 excess, gained = np.abs(np.subtract(self.rank(before), self.rank(point)))

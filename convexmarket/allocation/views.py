@@ -41,14 +41,14 @@ def numbers(expression: cp.Expression, status: Any = None) -> Floats:
 
 
 def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expression:
-    """Extend an expression of the sellers in a mask to shape (m,), with zeros for other sellers."""
+    """Extend an expression for the sellers in a mask to shape (m,), with zeros elsewhere."""
     if sellers.all():
         return expression
     return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ expression
 
 
 def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
-    """Return the parameter ``1/(eta*unit)``, whose value follows from the parameter of eta."""
+    """Return a parameter with the value ``1/(eta*unit)``, where eta is also a parameter."""
     return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
 
 
@@ -61,10 +61,10 @@ class MarketExpressions:
 
     A piece that does not use the guarantees is jointly convex in the weights and 1/eta. The
     variables are ``m*a`` and 1/eta in units of ``inverse_scale``, which are of order one. Sellers
-    outside the mask ``active`` have weight zero. Constraints are comparisons, including the domains
-    of terms.
+    outside the mask ``active`` have weight zero. The constraints are CVXPY equalities and
+    inequalities, and include the domains of the terms.
 
-    Parameters become constants, unless ``parametric``.
+    Parameters are replaced by their values, unless ``parametric``.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class MarketExpressions:
         return bool(able and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon]))
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return the expression for solvers, with parameters turned into constants."""
+        """Return the expression for solvers, where parameters are replaced by their values."""
         if self.parametric:
             return expression
         leaves = {id(each): cp.Constant(value_of(each)) for each in expression.parameters()}
@@ -128,7 +128,7 @@ class MarketExpressions:
 
     @property
     def simplex(self) -> list[cp.Constraint]:
-        """``sum a = 1``; the variable is nonnegative."""
+        """The constraint ``sum a = 1``, where the variable is nonnegative."""
         return [cp.sum(self.scaled_weights) == self.active.size]
 
     def flat_constraints(self) -> list[cp.Constraint]:
@@ -169,22 +169,22 @@ class MarketExpressions:
 class DeclaredMarket(cp.Problem):
     """A :class:`cvxpy.Problem` for copying and pickling, with an expression for the weights a.
 
-    A copy is independent of its original. A problem must not be solved in several threads at once,
-    because each solve sets the variables.
+    A copy is independent of its original. A problem must not be solved in several threads
+    concurrently: each solve sets the variables.
     """
 
     _weights: cp.Expression
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without compiled data."""
+        """Return the state without compiled data, for copying and pickling."""
         return {**self.__dict__, "_cache": Cache(), "_solver_cache": {}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return an independent problem."""
+        """Return an independent copy of the problem."""
         return pickle.loads(pickle.dumps(self))
 
     def __copy__(self) -> Self:
-        """Return an independent problem, as a deep copy does."""
+        """Return an independent copy, like ``copy.deepcopy``."""
         return self.__deepcopy__({})
 
     @property
@@ -195,7 +195,7 @@ class DeclaredMarket(cp.Problem):
 
     @property
     def raw_weights(self) -> Floats:
-        """Raw weights of the last solve, shape (m,)."""
+        """Weights of the last solve as returned by the solver, shape (m,)."""
         return numbers(self._weights, self.status)
 
 
@@ -249,7 +249,7 @@ class FixedEta(DeclaredMarket):
                 raise ParameterError(f"eta is {eta!r}, outside what {shown(piece)} allows")
 
     def proof(self) -> tuple[list[Floats | None], Hints]:
-        """Return the multipliers of the constraints and of the atoms with kinks.
+        """Return the multipliers of the constraints, and of the links of atoms with kinks.
 
         The multiplier of a constraint without variables is None.
         """
@@ -257,7 +257,7 @@ class FixedEta(DeclaredMarket):
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
-    """Return the scaled multiplier of a solved comparison, or None for a comparison of numbers."""
+    """Return the scaled multiplier of a solved constraint, or None if it has no variable."""
     if not item.variables() or item.dual_value is None:
         return None
     dual = np.asarray(item.dual_value, dtype=float)

@@ -40,7 +40,7 @@ PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 _GAP = 1e-8  # relative gap of inexact solves
 _EXACT, _SOLVED = 1e-9, 1e-6  # tolerances for rounding in gains, after exact and inexact solves
 _NEAR = (0.99, 1.01)  # multiples of the true report that serve as misreports
-#: Misreports of pairs, inexact and exact solves: shares of the support, and multiples of the truth.
+#: Joint misreports for inexact, exact solves: fractions of the support, multiples of the truth.
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
 
@@ -184,8 +184,8 @@ def audit_incentives(
         Largest number of audited sellers. The default is 200 for the papers' problem, 16 if
         projections solve the market, and 12 otherwise.
     coalitions : int
-        Number of random pairs. For each pair, 80 joint misreports are tested in the papers' problem
-        (deviations of 1 % and 10 %, quarters of the support), otherwise 8 (deviations of 10 %).
+        Number of random pairs. In the papers' problem, 80 joint misreports of each pair are tested
+        (deviations of 1 % and 10 %, quarters of the support); in others, 8 (deviations of 10 %).
     random_state : numpy.random.Generator or int, default 0
         Random numbers for the sample of sellers and for the pairs.
 
@@ -234,7 +234,7 @@ def audit_incentives(
     most = check_count("max_sellers", usual[1] if max_sellers is None else max_sellers)
     rng = generator_of(random_state)
     who = np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
-    shares = np.linspace(0.5 / count, 1.0, count)  # omit the bottom, where privacy can be free
+    shares = np.linspace(0.5 / count, 1.0, count)  # omit the lower end, where privacy can be free
     if parts is not None:
         whole: Any = allocate(market) if allocation is None else allocation
         some, ids = parts.take(who)
@@ -283,7 +283,7 @@ def audit_incentives(
 
 
 class _Trial(NamedTuple):
-    """Outcomes of reports, one row for each seller. The first column is for the true report."""
+    """Outcomes of reports. Each row is a seller, and the first column is its true report."""
 
     report: Floats
     virtual: Floats
@@ -310,7 +310,7 @@ def _joined(trials: list[_Trial], axis: int = 0) -> _Trial:
 def _all_alone(
     curve: Curve, groups: Iterable[tuple[Prior, Ints]], who: Ints, truth: Floats, shares: Floats
 ) -> _Trial:
-    """Evaluate single misreports. Each group is a prior and the positions of its sellers."""
+    """Compute the outcomes of single misreports, where a group is a prior and its sellers."""
     trials, places = [], []
     for prior, place in groups:
         ceases = curve.last_sale(prior, who[place], truth[place])
@@ -325,7 +325,7 @@ def _all_alone(
 def _answers(
     curve: Curve, prior: Prior, seller: Ints, z: Floats, tolerance: Floats | float
 ) -> _Trial:
-    """Compute guarantees and rents at the reports z in one market. Each row is a seller."""
+    """Compute guarantees and rents at the reports z in one market, one row for each seller."""
     who, reports = np.repeat(seller, z.shape[1]), z.ravel()
     virtual = np.asarray(prior.ironed_virtual_cost(reports))
     epsilon, sold, doubt = curve.answers(who, virtual)
@@ -337,7 +337,7 @@ def _answers(
 
 
 def _tried(curve: Curve, prior: Prior, seller: Ints, z: Floats) -> _Trial:
-    """Compute outcomes with rents from one integral, so that the errors at the truth cancel."""
+    """Compute outcomes, with bounds on the errors of rents relative to the rent at the truth."""
     trial = _answers(curve, prior, seller, z, np.inf)
     return trial._replace(rent_error=np.abs(trial.rent_error - trial.rent_error[:, :1]))
 
@@ -345,7 +345,7 @@ def _tried(curve: Curve, prior: Prior, seller: Ints, z: Floats) -> _Trial:
 def _built(
     build: Build, truth: Floats, seller: int, z: Floats, lies: Mapping[int, float]
 ) -> _Trial:
-    """Build and solve the market, and compute payments, at each report of one seller."""
+    """Build a market for each report of one seller, and compute the seller's outcomes."""
     trials, who = [], np.array([seller])
     for report in z.tolist():
         reports = truth.copy()
@@ -369,11 +369,11 @@ def _built(
 
 
 def _top(prior: Prior, least: Floats) -> Floats:
-    """Return the highest misreports: the top of a finite support, or a high quantile."""
+    """Return each seller's highest misreport: the upper end of the support or a high quantile."""
     low, high = prior.support
     if np.isinf(high):
         return np.maximum(prior.quantile(0.999), 2.0 * least)
-    if np.isinf(prior.ironed_virtual_cost(high)):  # the market can be infeasible there
+    if np.isinf(prior.ironed_virtual_cost(high)):  # the market can be infeasible at this end
         high = low + 0.999 * (high - low)
     return np.full(least.size, high)
 
@@ -381,7 +381,7 @@ def _top(prior: Prior, least: Floats) -> Floats:
 def _reports(
     prior: Prior, truth: Floats, end: Floats, shares: ArrayLike, factors: ArrayLike
 ) -> Floats:
-    """Return the truth, reports between the low end and ``end``, and reports near the truth.
+    """Return true reports, reports between the lower end and ``end``, and reports near the truth.
 
     Reports near the truth cover at most half of the interval to each end of the support.
     """
@@ -398,7 +398,7 @@ def _audit_of(
     n_sellers: int,
     pairs: pd.DataFrame | None = None,
 ) -> IncentiveAudit:
-    """Compute the results of an audit from the outcomes of all reports."""
+    """Create the result of an audit from the outcomes of all reports."""
     payment, surplus, error = trial.surplus(rule)
     gains = surplus - surplus[:, :1] - error
     gains[:, 0] = 0.0
@@ -431,7 +431,7 @@ def _pair(
     rule: PaymentRule | None,
     grids: dict[int, Floats],
 ) -> dict[str, Any]:
-    """Evaluate all joint misreports of two sellers. Each grid of reports begins with the truth."""
+    """Return the best joint misreport of two sellers on grids that begin with the truth."""
     (i, firsts), (j, seconds) = grids.items()
     sums = np.zeros((2, firsts.size, seconds.size))  # surpluses, errors
     for k, lie in enumerate(seconds.tolist()):

@@ -25,7 +25,7 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Relative gap of inexact solves, and factor and largest number of steps that bracket gamma.
+#: Relative gap of inexact solves. Factor, and largest number, of the steps that bracket gamma.
 _GAP, _FACTOR, _STEPS = 1e-6, 4.0, 42
 
 

@@ -27,7 +27,7 @@ def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
     return -np.cos(np.pi * j / n), weights
 
 
-#: Nested rules with 6, 12 and 24 steps. All rules include the ends, to detect jumps near an end.
+#: Nodes of nested rules with 6, 12 and 24 intervals, which include the ends to detect jumps there.
 NODES = _clenshaw_curtis(24)[0]
 _RULES = np.zeros((NODES.size, 3))
 for _k, _stride in enumerate((4, 2, 1)):
@@ -44,8 +44,8 @@ def adaptive(
 ) -> tuple[Floats, Floats]:
     """Integrate ``f(k, z)`` over z in [start[k], end[k]], for every k, and bound the errors.
 
-    Intervals are cut at breakpoints. An interval is halved until three rules agree (two rules can
-    agree by chance), its length is negligible, or the parts have ``most`` intervals on average.
+    Intervals are cut at breakpoints. Intervals are halved until three rules agree (two can agree by
+    chance), their length is negligible, or there are ``most`` intervals per part on average.
     """
     total, error = np.zeros((2, start.size))
     owner, low, high = cut(start, end, np.asarray(breakpoints))
@@ -71,7 +71,7 @@ def adaptive(
 
 
 def cut(start: Floats, end: Floats, breakpoints: Floats) -> tuple[Ints, Floats, Floats]:
-    """Cut intervals at interior breakpoints, and return the owner and the ends of each part."""
+    """Cut intervals at interior breakpoints; return each part's interval number and ends."""
     first = np.searchsorted(breakpoints, start, side="right")
     inside = np.maximum(np.searchsorted(breakpoints, end) - first, 0)
     owner = np.repeat(np.arange(start.size), inside + 1)
@@ -98,11 +98,11 @@ def first_root(
     inside = ~short
 
     def signed(z: Floats, which: Any) -> Floats:
-        excess = f(z, which) + 0.0  # made finite, and positive at the root
+        excess = f(z, which) + 0.0  # converts -0.0 to 0.0
         return np.copysign(np.clip(np.abs(excess), 1e-300, 1e200), excess)
 
     bracket, args = (low[inside], high[inside]), (which[inside],)
     between = cast(Any, find_root)(signed, bracket, args=args)  # SciPy's stubs lack args
-    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])  # not below the root
+    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])  # at or above the root
     root[below] = high
     return root

@@ -38,17 +38,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 ACCURACY = 1e-11  # relative accuracy of integrals
-ACCURACY_BOUNDED = 1e-8  # relative accuracy under a largest guarantee (many kinks)
+ACCURACY_BOUNDED = 1e-8  # relative accuracy under a bound on guarantees (many kinks)
 _ACCURACY_BETWEEN = 3e-11  # relative accuracy of interpolation between integrals
-_MANY, _MANY_AFFINE = 256, 10_000  # numbers of sellers from which rents are interpolated
+_MANY, _MANY_AFFINE = 256, 10_000  # numbers of sellers above which rents are interpolated
 _FEWEST = 16  # largest number of nodes for which an interpolation is not accepted
 _LOST = 1e-15  # ratio of mu to noise and payments below which double precision is insufficient
-_TABLE, _FEW = 16385, 8  # size of a table of virtual costs; largest number of initial cuts at kinks
-_MOST_SOLVES, _MOST_PIECES = 100, 12  # limits on solves for a rent, and on intervals of quadrature
+_TABLE, _FEW = 16385, 8  # size of a grid of reports, and largest number of initial cuts at kinks
+_MOST_SOLVES, _MOST_PIECES = 100, 12  # largest numbers of solves for a rent, and of intervals
 
 
 class ExactCurve:
-    """Exact curve of the papers' problem, vectorised over reports."""
+    """Exact guarantees and rents in the papers' problem, vectorised over reports."""
 
     def __init__(self, curve: OwnReportCurve) -> None:
         self.curve = curve
@@ -88,7 +88,7 @@ class ExactCurve:
         return rents, errors
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Compute approximately the smallest report at which each seller sells nothing."""
+        """Approximate the smallest report at which each seller sells nothing."""
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
             return np.full(seller.size, top)
@@ -110,7 +110,7 @@ class ExactCurve:
         return self.curve(seller, np.asarray(prior.ironed_virtual_cost(z))).epsilon
 
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
-        """Integrate the guarantees up to the last sale, with cuts at kinks of psi."""
+        """Integrate the guarantees from the reports to the last sale, separately between kinks."""
         end = self.last_sale(prior, seller, reports)
         if prior.is_step:  # the guarantee is constant on each piece
             owner, low, high = cut(reports, end, prior.breakpoints)
@@ -125,16 +125,16 @@ class ExactCurve:
         return adaptive(epsilon, reports, end, tolerance, prior.breakpoints)
 
     def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
-        """Return a lower bound on each payment. The rent is at least eps(z)*(z - c) for any z."""
+        """Compute lower bounds on payments; the rent is at least eps(z)*(z - c) for any z."""
         reach = np.outer(end - reports, 0.5 ** np.array([1, 2, 4, 8, 16, 32]))
         z = (reports[:, None] + reach).ravel()
         further = self._sold(prior, np.repeat(seller, reach.shape[1]), z).reshape(reach.shape)
         return reports * self._sold(prior, seller, reports) + np.max(reach * further, axis=1)
 
     def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Integrate the curves of some truthful sellers, and interpolate the other sellers' rents.
+        """Compute the rents of truthful sellers from integrals for some of them and interpolation.
 
-        Between kinks, a polynomial through every second integral is checked at the other integrals.
+        Between kinks, a polynomial through every second integral is tested at the other integrals.
         """
         places, first, place = np.unique(reports, return_index=True, return_inverse=True)
         sold, rents = self.curve.truth[seller[first]], np.full(places.size, np.nan)
@@ -165,7 +165,7 @@ class ExactCurve:
 
 
 def _nodes_among(places: Floats, some: Ints) -> Ints:
-    """Return the points closest to Chebyshev nodes, or all points if they are few."""
+    """Return the points closest to Chebyshev nodes, or all points if there are few points."""
     if some.size < _MANY:
         return some
     low, high = places[some[0]], places[some[-1]]
@@ -190,11 +190,11 @@ class _Point(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """Integral of u(eps) over a cell, and errors due to certificates and to curvature."""
+    """Integral of u(eps) over a cell, and its errors due to certificates and to curvature."""
 
     value: float
     gap: float
-    bend: float  # due to curvature; more solves would reduce it
+    bend: float  # error due to curvature, which more solves would reduce
 
 
 class SolvedCurve:
@@ -273,7 +273,7 @@ class SolvedCurve:
         return self._points[key]
 
     def _solve(self, seller: int, virtual_cost: float) -> CertifiedPurchase:
-        """Solve the market at a different virtual cost, starting at the previous allocation."""
+        """Solve the market at a different virtual cost, starting from the previous allocation."""
         market = self.market
         if virtual_cost == market.sellers.virtual_costs[seller]:
             return self._truth
@@ -284,7 +284,7 @@ class SolvedCurve:
         return self._nearest
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:
-        """Estimate the error of ``sold`` from the gap, for an elasticity of one."""
+        """Estimate the error of ``sold`` from the gap, if u(eps) has a cost elasticity of one."""
         gamma = self.market.form.total_gamma
         spent = virtual_cost * point.sold * gamma if gamma > 0 else abs(point.upper)
         if point.sold == 0 or not 0 < spent < np.inf:
@@ -292,7 +292,7 @@ class SolvedCurve:
         return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
 
     def _end_of_sales(self, prior: Prior, seller: int, report: float) -> float:
-        """Return the top of a finite support, or a report at which the seller sells nothing."""
+        """Return the upper end of a finite support, or a report at which nothing is sold."""
         top = prior.support[1]
         if np.isfinite(top):
             return top
@@ -308,7 +308,7 @@ class SolvedCurve:
     def _by_chords(
         self, prior: Prior, seller: int, reports: Floats, end: float, tolerance: float
     ) -> tuple[Floats, Floats]:
-        """Return the integrals of u(eps) from each report to the end, and error bounds."""
+        """Compute the integrals of u(eps) from each report to the end, and error bounds."""
         z, y, cuts = _table(prior, reports, end)
         cell = cache(partial(self._cell, seller, z, y))
         nodes = np.unique([*np.searchsorted(z, cuts), z.size - 1]).tolist()
@@ -336,7 +336,7 @@ class SolvedCurve:
         return values, errors
 
     def _cell(self, seller: int, z: Floats, y: Floats, a: int, b: int) -> _Cell:
-        """Integrate over a cell by objectives or guarantees, with the smaller error bound."""
+        """Integrate u(eps) over a cell by the method with the smaller error bound."""
         left, right = self._at(seller, float(y[a])), self._at(seller, float(y[b]))
         width, drop = float(z[b] - z[a]), max(0.0, left.sold - right.sold)
         doubt = width * self._doubt(left, float(y[a]))
@@ -354,18 +354,18 @@ class SolvedCurve:
 
 
 def _off_chord(z: Floats, y: Floats, a: int, b: int) -> Floats:
-    """Return differences between reports and the points of the chord with equal virtual costs."""
+    """Return reports minus the reports at which a linear psi would have equal virtual costs."""
     return z[a : b + 1] - (z[a] + (z[b] - z[a]) / (y[b] - y[a]) * (y[a : b + 1] - y[a]))
 
 
 def _table(prior: Prior, reports: Floats, end: float) -> tuple[Floats, Floats, Sequence[float]]:
-    """Return a table of reports up to the end, their virtual costs, and the initial cuts."""
+    """Return a grid of reports up to the end, their virtual costs, and the initial cell borders."""
     start = float(reports.min())
     end = max(start, end)
     cuts = [*reports, end]
     z = np.unique(cuts)
     if prior.virtual_cost_slope is None and start < end:
-        # The bottom of the support of a sample is also a step, but not a breakpoint.
+        # The virtual cost of a sample also jumps at the lower end of the support.
         kinks = np.append(prior.breakpoints, [prior.support[0]] * prior.is_step)
         kinks = kinks[(kinks >= start) & (kinks < end)]
         kinks = np.concatenate((kinks, np.nextafter(kinks, np.inf)))  # psi can jump there

@@ -1,7 +1,7 @@
 """Payments under which a truthful report is each seller's best reply (A, Eq. 8).
 
 The payment for a report c is ``c*u(eps(c)) + integral of u(eps(z)) dz from c to c_hi``. The first
-term is the seller's cost, and the second term the rent (:mod:`convexmarket.incentives.rents`).
+term is the seller's cost, and the second term is the rent (:mod:`convexmarket.incentives.rents`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ += ["reports_of", "scales"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Without an exact curve: target and largest relative error of payments; gap of allocations.
+#: Without an exact curve: target and largest relative error of payments, and gap of allocations.
 ACCURACY, _LARGEST_ERROR, _SMALLEST_GAP = 1e-4, 1e-2, 1e-9
 
 
@@ -195,7 +195,7 @@ def estimate_payments(
     amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
-        # Errors of objectives have the order of the gap, and those of guarantees that of its root.
+        # Objectives have errors of the order of the gap, and guarantees of its square root.
         if method == "quadrature":
             gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):
@@ -270,7 +270,7 @@ def _another(what: str) -> AllocationError:
 
 
 def scales(market: Market, allocation: Allocation) -> Floats:
-    """Return scales of payment errors: the larger of the seller's cost and the average cost."""
+    """Compute the scale of each payment error: the seller's cost or, if larger, the average."""
     lost, reports = np.asarray(market.privacy_cost(allocation.epsilon)), reports_of(market)
     costs = reports * lost
     # If all sellers who sell report zero, use the average report of all sellers.

@@ -22,10 +22,10 @@ from convexmarket.priors import EmpiricalPrior, Prior
 
 Floats = NDArray[np.float64]
 
-#: Number of halvings of cells towards the ends of the support, number of evenly spaced edges, and
-#: number of parts of each initial cell.
+#: Number of times that cells are halved towards each end of the support, number of evenly spaced
+#: edges, and number of parts of each initial cell.
 _HALVINGS, _EVEN, _PARTS = 40, 129, 4
-#: Relative and absolute tolerance. A cell of smaller probability is merged with the next cell.
+#: Relative and absolute probability below which a cell is merged with the next cell.
 _APART, _ROUNDING = 1e-9, 1e-15
 
 
@@ -86,7 +86,7 @@ class Cells:
         low, high = self._costs[:-1], self._costs[1:]
         with np.errstate(invalid="ignore", divide="ignore"):
             up = np.where((low < high) & (high < np.inf), (self._means - low) / (high - low), 0.0)
-            # Increase of the variance of the costs if the masses are moved to the ends of cells.
+            # Increase of the variance of the costs if the mass of each cell is moved to its ends.
             self._spread = np.fmax(up * (high - self._means) * (high - low) * masses, 0.0)
         self._at_ends = np.append(masses * (1.0 - up), 0.0) + np.append(0.0, masses * up)
         self._at_ends[-1] += max(0.0, 1.0 - levels[-1])
@@ -111,7 +111,7 @@ class Cells:
 
 
 def _divided(edges: Floats, parts: NDArray[np.int_] | int) -> Floats:
-    """Divide each cell into a number of equal parts, and return all edges."""
+    """Divide each cell into its number of equal parts, and return all edges."""
     number = np.broadcast_to(parts, edges.size - 1)
     left = np.repeat(edges[:-1], number)
     step = np.repeat(np.diff(edges) / number, number)
@@ -140,6 +140,6 @@ def cells_of(prior: Prior) -> Cells:
 
 
 def atoms_of(prior: EmpiricalPrior) -> Atoms:
-    """Return the virtual costs of an empirical prior and their probabilities as atoms."""
+    """Create atoms from the virtual costs of an empirical prior and their probabilities."""
     costs, place = np.unique(prior.ironed_virtual_cost(prior.values), return_inverse=True)
     return Atoms(costs, np.bincount(place, prior.masses).astype(float))

@@ -18,13 +18,13 @@ from convexmarket.privacy import Guarantee
 _FAILED = f"{MODEL}-failed-"
 _ENTRIES = f"SELECT count(*) FROM ledger_releases WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%'"
 _FAILURES = f"FROM ledger_releases WHERE name LIKE '{_FAILED}%'"
-#: Charges of all attempts after the last recorded failure.
+#: Query for the charges of all attempts after the last recorded failure.
 _CHARGED = (
     "SELECT seller, sum(epsilon) FROM spending "
     f"WHERE (name = '{MODEL}' OR name LIKE '{MODEL}-%') "
     f"AND release > (SELECT coalesce(max(number), 0) {_FAILURES}) GROUP BY seller"
 )
-#: Errors by which a release rejects its input before it draws noise.
+#: Errors that a release raises for invalid input, before it draws noise.
 _NOTHING_DRAWN = (DataError, ParameterError, ProblemFileError)
 
 
@@ -39,9 +39,9 @@ def charge_model(
 ) -> None:
     """Charge a model to the ledger, less the charges of the attempts since the last failure.
 
-    A market stores the result of at most one attempt. The total charge of attempts that were killed
-    or rejected their input before noise was drawn is that of the most expensive one. Any other
-    failure can depend on the noise, so a free repetition would allow a selection of the noise.
+    A market stores the result of at most one attempt. Attempts that were killed, or rejected their
+    input before noise was drawn, are together charged as the most expensive of these attempts. Any
+    other failure can depend on the noise, so a free repetition would allow a selection of noise.
     """
     ids, name, failures = accepted["id"].tolist(), MODEL, _failures(connection)
     if charged_at(connection, MODEL) is not None:

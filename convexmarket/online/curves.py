@@ -21,13 +21,13 @@ from convexmarket.priors import Prior
 
 Floats = NDArray[np.float64]
 
-#: Number of evenly spaced nodes, and number of halvings of cells towards the last sale.
+#: Number of evenly spaced nodes, and number of times that cells are halved towards the last sale.
 _EVEN, _HALVINGS = 1025, 50
 _BISECTIONS = 120
-#: A cell is halved if its integral and the sum over its halves differ by more than this share of
-#: the largest rent. More than _MANY such cells are attributed to rounding.
+#: A cell is halved if its integral and the sum over its halves differ by more than this fraction of
+#: the largest rent. More than ``_MANY`` such cells are attributed to rounding errors.
 _ACCURACY, _MANY = 1e-15, 5000
-#: Gauss rule on [0, 1], and matrix that converts values at its nodes to polynomial coefficients.
+#: Nodes and weights of a Gauss rule on [0, 1], and matrix from values to polynomial coefficients.
 _PLACES, _WEIGHTS = 0.5 * (np.array([[1.0], [0.0]]) + np.polynomial.legendre.leggauss(5))
 _TO_POWERS = np.linalg.inv(np.vander(_PLACES))
 
@@ -71,7 +71,7 @@ class Curve:
         self._rent = self._integral(places)
 
     def _settled(self, nodes: Floats) -> tuple[float, Floats]:
-        """Halve cells until the rent converges. Return the estimated error and all nodes."""
+        """Halve cells until the rent converges; return the estimated error and all nodes."""
         left, right, off = nodes[:-1], nodes[1:], 0.0
         span = self._end - nodes[0]
         largest = float(self._sold(nodes[:1])[0]) * span
@@ -117,7 +117,7 @@ def _places(left: Floats, right: Floats) -> Floats:
 
 
 def _reports_at(prior: Prior, prices: Floats, top: float) -> Floats:
-    """Find, for each price, the largest report whose virtual cost is at most this price."""
+    """Compute, for each price, the largest report whose virtual cost is at most the price."""
     left, right = np.full(prices.shape, prior.support[0]), np.full(prices.shape, top)
     for _ in range(_BISECTIONS):
         middle = 0.5 * (left + right)

@@ -39,7 +39,7 @@ from convexmarket.privacy import Guarantee
 Answer: TypeAlias = Literal["accepted", "declined"]
 Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
 
-#: Largest number of ids of unanswered offers in an error message.
+#: Largest number of ids of unanswered offers that an error message lists.
 _SHOWN = 5
 _HEAD = (
     "SELECT coalesce((SELECT max(number) FROM quotes), 0), (SELECT max(number) FROM plans), "
@@ -268,7 +268,7 @@ class OnlineMarket:
                 raise fault
 
     def _quote(self, connection: sqlite3.Connection, id: str, sensitivity: float) -> Offer:
-        """Return the stored offer of a seller, or store a new one."""
+        """Return the stored offer of a seller, or store and return a new offer."""
         id = checked_id(id)
         sensitivity = check_nonnegative("sensitivity", sensitivity) + 0.0  # -0.0 becomes 0.0
         if (stored := _offer_to(connection, id)) is not None:

@@ -30,14 +30,14 @@ from convexmarket.priors import EmpiricalPrior, Prior
 
 Floats = NDArray[np.float64]
 
-#: Largest relative gap of a search, largest relative gap of a plan, and number of refinements.
+#: Largest relative gaps of a search and of a plan, and number of refinements of the atoms.
 _WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
-#: Largest power of 4 in a search, number of parts of a divided interval, number of rounds, and
-#: number of intervals from which a search is attributed to rounding errors and stops.
+#: Largest power of 4 among the first norms, number of parts of a divided interval, number of
+#: rounds, and number of undecided intervals at which a search stops because of rounding errors.
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
 _STEPS = 100
 _ROUNDING = 8.0 * float(np.finfo(float).eps)
-#: Largest effect of the last digit of the price on a guarantee, relative to the largest guarantee.
+#: Largest relative error of a guarantee that the rounding error of the price can cause.
 _DIGITS = 1e-7
 
 
@@ -172,7 +172,7 @@ class _Market:
         return replace(best_plan, terms=terms, lower_bound=bound), price
 
     def _start(self) -> _Points:
-        """Return points for a wide range of norms, and the point without new purchases."""
+        """Compute points for norms of many magnitudes, and the point without new purchases."""
         atoms, buyer = self.atoms, self.buyer
         first = atoms.shape(np.array([atoms.unit]), np.array([np.inf])).first
         powers = 4.0 ** np.arange(-_REACH, _REACH + 1.0)
@@ -228,7 +228,7 @@ class _Market:
         return _Points(*(part[known] for part in points))
 
     def _price(self, new: Floats, norm: Floats, width: Floats, guess: Floats) -> Floats:
-        """Solve ``gamma*S*N = mu*b`` for the prices by Newton's method in a bracket."""
+        """Solve ``gamma*S*N = mu*b`` for the prices by Newton's method with a bracket."""
         mu, gamma, n, before = self.buyer.mu, self.buyer.gamma, self.n, self.total
         low = np.full(new.shape, self.atoms.unit * 1e-150)
         high = np.full(new.shape, self.atoms.unit * 1e130)
@@ -253,7 +253,7 @@ class _Market:
         return np.where(reached, price, np.nan)
 
     def _bounds(self, points: _Points) -> tuple[Floats, float]:
-        """Compute lower bounds on the loss between neighbouring points and on any loss."""
+        """Compute lower bounds on the loss between neighbouring points, and one on any loss."""
         sigma = self.buyer.sigma
         value, slope, rate = points.value - points.error, points.slope, 1.0 / points.total
         level = value - sigma * rate - slope * points.total  # intercept of the tangent
@@ -350,7 +350,7 @@ def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float)
 
 
 def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
-    """Combine the terms for means and ends of cells into terms with smaller errors than either.
+    """Combine the terms for the means and for the ends of cells into more accurate terms.
 
     On a cell of width D with uniform density, the variance is too small by D^2/12 for means, and
     too large by D^2/6 for ends. Weights of 2/3 and 1/3 cancel these errors to leading order.

@@ -42,17 +42,17 @@ from convexmarket.priors.prior import as_prior
 Floats = NDArray[np.float64]
 Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 
-#: Keys of :meth:`OnlinePolicy.to_dict`: entries of a plan, and arguments except the prior.
+#: Keys of :meth:`OnlinePolicy.to_dict` for the plan, and for all arguments except the prior.
 _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
 #: Levels of the quantiles near zero at which Assumption IV.3 is checked.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
-#: Smaller reports are raised to this share of the median report before a prior is learnt.
+#: Before a prior is learnt, smaller reports are raised to this fraction of the median report.
 _FREE = 1e-6
 #: Relative gap of new plans, which is much smaller than sampling errors.
 _GAP = 1e-7
-#: Number of sellers before the first new plan, growth factor between new plans, and number of
-#: quantiles that represent the initial prior.
+#: Number of sellers before the first new plan, factor by which this number grows between plans, and
+#: number of quantiles that represent the initial prior.
 _FIRST, _GROWTH, _GUESS = 10, 1.5, 20
 _OPTIONS = ("replan", "learn", "trust_guess")
 
@@ -87,9 +87,9 @@ class OnlinePolicy:
     cap : float, optional
         Factor k > 1. A seller sells at most k/m of the expected total.
     rule : {"expectation", "algorithm-3"}
-        "expectation" is the solution of Eq. (14) of A with expectations for sums, for any prior.
-        "algorithm-3" is A's closed form, which approximates "expectation" for many sellers. The
-        closed form does not support a cap, and requires A's Assumption IV.3 on the prior.
+        "expectation" is the solution of Eq. (14) of A with expectations instead of sums, for any
+        prior. "algorithm-3" is A's closed form, which approximates "expectation" for many sellers.
+        The closed form does not support a cap, and requires A's Assumption IV.3 on the prior.
     plan, support : optional
         Stored plan and stored range of reports. By default, they are computed from the prior.
 
@@ -240,13 +240,13 @@ class AdaptivePolicy:
         Whether a new plan uses a prior learnt from the earlier reports.
     trust_guess : bool
         With ``learn``, whether the first sellers are quoted with the initial prior. If False,
-        nothing is bought before the first new plan, because a wrong prior can be expensive.
+        nothing is bought before the first new plan, because a wrong prior can cause high costs.
 
     Attributes
     ----------
     stages : tuple of int
         Numbers of sellers after which a new plan is computed. In the first half, they increase from
-        10 by a factor of 1.5. In the second half, the remaining sellers decrease to 10 likewise.
+        10 by a factor of 1.5. In the second half, the same numbers of sellers remain.
     opening : OnlinePolicy
         The policy for the first sellers.
     prior, expected_sellers, support, buyer
@@ -334,7 +334,7 @@ class AdaptivePolicy:
         """Compute the empirical prior of the reports and quantiles of the initial prior."""
         levels = (np.arange(_GUESS) + 0.5) / _GUESS
         known = np.concatenate((reports, np.asarray(self.prior.quantile(levels))))
-        # Otherwise, a single report near 0 would make the plan buy only at similar reports.
+        # Otherwise, after a single report near 0, the plan would buy only at reports near 0.
         sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
         low, high = sample.support
         # The ironed virtual cost is constant between corners, so it suffices to store the corners.
@@ -399,7 +399,7 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
 
 
 def _stages(m: int) -> tuple[int, ...]:
-    """Return numbers of sellers that increase geometrically to m/2, and m minus each number."""
+    """Return numbers of sellers that grow geometrically up to m/2, and m minus each number."""
     sizes, size = [], float(_FIRST)
     while size <= m / 2:
         sizes.append(round(size))

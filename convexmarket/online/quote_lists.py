@@ -18,9 +18,9 @@ from convexmarket.data.lists import blame, blank, checked_ids, clipped, column_n
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.online.online_market import Answer, OnlineMarket
 
-#: Callback for the stage, the number of finished steps and the total number of steps.
+#: Type of a callback with a stage, the number of finished steps and the number of all steps.
 Progress: TypeAlias = Callable[[str, int, int], None]
-#: Number of sellers of a list per transaction.
+#: Number of sellers of a file that are quoted, or answer, in one transaction.
 TOGETHER = 10_000
 
 

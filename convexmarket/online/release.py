@@ -119,7 +119,7 @@ def model_guarantee(
 
 
 def _usable(accepted: pd.DataFrame, leave_out: Sequence[str]) -> pd.DataFrame:
-    """Return the accepted offers except those to ``leave_out``, sellers who must have accepted."""
+    """Return the accepted offers without the sellers in ``leave_out``, who must have accepted."""
     if wrong := [seller for seller in leave_out if seller not in set(accepted["id"])]:
         raise ParameterError(
             f"leave_out contains {wrong[0]!r}, who accepted no offer; list only sellers who "

@@ -19,7 +19,7 @@ __all__ = ["Beta", "EmpiricalPrior", "Exponential", "Gamma", "LogNormal", "Mixtu
 __all__ += ["Power", "TruncatedNormal", "Uniform"]
 
 _ANY, _POSITIVE = (-np.inf, np.inf), (SMALLEST, np.inf)
-#: Ranges of parameters. Outside these ranges, the logarithm of a density is inaccurate.
+#: Valid ranges of parameters, outside which the logarithm of a density is inaccurate.
 _RANGES = {
     **dict.fromkeys(("low", "high"), _ANY),
     **dict.fromkeys(("a", "b", "shape"), (SMALLEST, 1e8)),
@@ -77,7 +77,7 @@ class Uniform(Family):
 class Power(Family):
     """Power distribution F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
 
-    The exponent is positive. A larger exponent increases the share of high sensitivities.
+    The exponent is positive. A larger exponent increases the probability of high sensitivities.
 
     Examples
     --------

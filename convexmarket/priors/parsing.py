@@ -19,7 +19,7 @@ __all__ = ["parse_prior", "prior_from_dict"]
 
 _KINDS: list[type[Prior]] = [vars(families)[name] for name in families.__all__]
 _FAMILIES = {kind.family: kind for kind in _KINDS}
-#: Distributions whose quantiles take minutes to compute.
+#: Distributions of ``scipy.stats`` that are excluded because their quantiles take minutes.
 _SLOW = ("gausshyper", "geninvgauss", "irwinhall", "ksone", "kstwo", "studentized_range")
 _EXAMPLES = "; ".join(kind.example for kind in _FAMILIES.values())
 
@@ -96,7 +96,7 @@ def _from_scipy_name(distribution: str, args: Any = (), kwds: Any = None) -> Pri
 
 
 def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prior:
-    """Call ``build``, and raise a PriorError if it does not accept the parameters."""
+    """Return the result of ``build``, or raise a PriorError if the parameters are invalid."""
     try:
         return build(*values, **parameters)
     except PriorError:

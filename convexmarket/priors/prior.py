@@ -33,9 +33,9 @@ PriorLike: TypeAlias = Any
 #: One prior for all sellers, one for each seller, or one for each group.
 PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorLike]
 
-#: Smallest normal number. Smaller arguments of SciPy's beta distribution crash the process.
+#: Smallest normal number. Smaller arguments of SciPy's beta distribution can crash the process.
 SMALLEST = float(np.finfo(np.float64).tiny)
-#: Probability beyond the outermost nodes; smallest probability between two nodes for ironing.
+#: Probability beyond the outermost nodes, and smallest probability between two ironing nodes.
 _TAIL, _SMALLEST_CELL = 1e-9, 1e-7
 
 
@@ -66,11 +66,11 @@ class Prior(ABC):
     example: ClassVar[str] = ""
 
     support: tuple[float, float]
-    #: Slope of psi if psi is affine on the whole support (2 for Uniform), else None.
+    #: Slope of psi if psi is affine on the whole support (2 for Uniform), or None.
     virtual_cost_slope: float | None = None
     #: Whether the ironed psi is constant between breakpoints, as for a sample.
     is_step: ClassVar[bool] = False
-    #: Sensitivities inside the support at which the density can jump. Ironing uses them as nodes.
+    #: Sensitivities inside the support at which the density can jump, used as nodes for ironing.
     _jumps: FloatArray = np.empty(0)
 
     @staticmethod
@@ -163,13 +163,13 @@ class Prior(ABC):
         if self.is_regular:
             return self._virtual_cost(c)
         nodes, costs, _ = self._ironing
-        above = c > nodes[-1]  # an unbounded tail, or an upper end where psi is infinite
+        above = c > nodes[-1]  # in an unbounded tail, or where psi is infinite
         tail = np.maximum(self._virtual_cost(np.where(above, c, nodes[-1])), costs[-1])
         return np.where(above, tail, np.interp(c, nodes, costs))
 
     @cached_property
     def _nodes(self) -> FloatArray:
-        """Finite sensitivities in increasing order, denser where the density is larger."""
+        """Nodes for ironing: finite sensitivities in increasing order, denser at high density."""
         reach = np.log1p(-_TAIL) - np.log(_TAIL)
         levels = np.union1d(expit(np.linspace(-reach, reach, 97)), np.linspace(0, 1, 33)[1:-1])
         ends = [end for end in self.support if np.isfinite(end)]
@@ -180,7 +180,7 @@ class Prior(ABC):
 
     @cached_property
     def _ironing(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Nodes, the ironed psi at the nodes, and the ends of the ironed intervals."""
+        """The nodes for ironing, the ironed psi at the nodes, and ends of ironed intervals."""
         levels = self.cdf(self._nodes)
         chosen = [0]
         for position, level in enumerate(levels):
@@ -264,7 +264,7 @@ class Prior(ABC):
     ) -> FloatArray:
         """Convert reports to an array, and check that they are in the support.
 
-        If ``above`` is true, larger reports are valid. Errors do not contain reported values.
+        ``above`` allows reports above the support. Errors do not contain reported values.
 
         Raises
         ------

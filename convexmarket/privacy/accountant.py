@@ -33,11 +33,11 @@ AccountComposition: TypeAlias = Literal["basic", "advanced"]
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-#: Factor that allows for the rounding errors of sums.
+#: Factor by which limits are enlarged to allow for the rounding errors of sums.
 ROUNDED = 1.0 + 1e-12
-#: Smallest budget for which profiles are composed. Smaller budgets limit only the sum of epsilons.
+#: Up to this budget, only the sum of epsilons is limited, and profiles are not composed.
 LEAST_BUDGET = 1e-200
-#: Share of delta for each sum. Keys of SPLITS are shares of epsilon for non-Gaussian releases.
+#: Fractions of delta. Keys of SPLITS are fractions of the budget for non-Gaussian releases.
 GAUSSIAN, MOMENT, FAILURES, SPLITS = 0.65, 0.20, 0.10, {0.5: 0.04, 0.75: 0.01}
 #: Up to this shift, a non-Gaussian release costs less than pi/2 times its squared shift.
 LARGEST_SMALL = 1.0
@@ -55,7 +55,7 @@ class Account(Protocol):
 
 
 class _Sums(NamedTuple):
-    """Sums of the costs of releases for each row, shape (n_rows,)."""
+    """Sums of the privacy costs of all releases for each row, shape (n_rows,)."""
 
     epsilon: Floats  # epsilons of non-Gaussian releases
     failure: Floats
@@ -84,7 +84,7 @@ class _Limits(NamedTuple):
 
     gaussian: Floats  # limits of the squared shifts
     split: Floats  # limits of squared shifts for each key of SPLITS, shape (n_rows, n_keys)
-    order: Floats  # order of the moment; 1 if the moment is not used
+    order: Floats  # order of the moment, or 1 if the moment is not used
     moment: Floats
 
 
@@ -310,7 +310,7 @@ class PrivacyAccountant(Shown):
         if self._by_profile and not fits.all():
             parts = sums.epsilon[:, None] <= self.budget[:, None] * [*SPLITS] * ROUNDED
             fits |= (parts & (sums.gaussian[:, None] <= limits.split * ROUNDED)).any(axis=1)
-        # there is no limit for rows with an infinite budget
+        # rows with an infinite budget have no limit
         return fits & ((sums.failure <= self._failures * ROUNDED) | np.isposinf(self.budget))
 
     def _places(self, count: int, rows: Any) -> Places:
@@ -330,7 +330,7 @@ class PrivacyAccountant(Shown):
 
 
 def _limits(budget: Floats, delta: float) -> _Limits:
-    """Compute the limits of the sums, for the moment order that is best for many small releases."""
+    """Compute the limits of the sums, with the best order of the moment for many small releases."""
     never, split = np.full((2, budget.size), -np.inf), np.full((budget.size, len(SPLITS)), -np.inf)
     limits = _Limits(never[0], split, np.ones(budget.size), never[1])
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)

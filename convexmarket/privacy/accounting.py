@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
 LARGEST_SHARE = 0.5  # largest default share of the smallest epsilon for the second noise
-#: Largest R^2 / Lambda for which the sharp bound is at least half a percent lower.
+#: Largest R^2 / Lambda at which the sharp bound is at least 0.5 % below :func:`joint_guarantee`.
 SHARP_CURVATURE = 1e4
 
 
@@ -97,8 +97,8 @@ def calibrate_eta(
 ) -> float:
     """Compute the largest ``eta`` for which no row exceeds its granted epsilon.
 
-    Row i granted ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` increase more
-    slowly than the weight. Therefore, the smallest positive weight determines the result.
+    The epsilon granted for row i is ``weights[i] * eta``. The Jacobian's part of the loss and
+    ``solver_epsilon`` grow more slowly than the weight, so the smallest weight > 0 is decisive.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -152,7 +152,7 @@ def _curvature(
 
 
 def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
-    """Maximise the sharp bound with tau = 1 + p in closed form, from a quadratic equation in p."""
+    """Maximise the sharp bound over p in closed form, where tau is replaced by 1 + p."""
     half = weights * (eta / 2.0)
     stretch = half + 2.0 * eta / curvature
     p = np.minimum(1.0, 0.5 + stretch / (2.0 * (np.sqrt(4.0 + half * stretch) + 2.0)))
@@ -189,7 +189,7 @@ def _largest(weights: Floats, cap: float | None) -> float:
 def _calibrated(
     smallest: float, eta: float, room: float, curvature: float, accounting: str, largest: float
 ) -> float:
-    """Solve for the eta at which the loss of the smallest weight is ``room``, or return 0."""
+    """Compute the eta at which the loss at the smallest weight is ``room``, or return 0."""
     weights = np.array([smallest])
 
     def excess(candidate: float) -> float:

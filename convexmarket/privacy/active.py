@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 Budget = float | pd.Series
 
 BUDGET = "one number for all rows, or a Series indexed by the names of the rows"
-OTHERS = "without a name"  # represents all rows that were not charged by name
+OTHERS = "without a name"  # id that represents all rows that were not charged by name
 
 
 class RowAccount(PrivacyAccountant):

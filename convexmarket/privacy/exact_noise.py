@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 __all__ = ["gamma_sphere_draw", "gamma_sphere_error"]
 
 UNIT = 2.0**-53
-DRAW_ROUNDINGS = 64  # the proof needs at least 40
+DRAW_ROUNDINGS = 64  # the proof requires at least 40
 LAST_EXPONENT = 1000
 WORD = 62  # bits of a random integer
 

@@ -23,9 +23,9 @@ Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 
 #: A larger epsilon causes a warning. At 10, a guess can be right with probability 99.995 %.
 WEAK = 10.0
-#: Smallest epsilon or shift of a used row.
+#: Smallest positive epsilon or shift that is stored for a row.
 LEAST = float(np.finfo(np.float64).tiny)
-#: Relative margin for the rounding errors of sums over a grid of losses.
+#: Relative margin that covers the rounding errors of sums over a grid of losses.
 GRID_SLACK = 1e-9
 
 

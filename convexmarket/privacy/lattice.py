@@ -27,7 +27,7 @@ __all__ += ["lattice_release", "lattice_scale", "lattice_step", "whole_steps"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LARGEST_SCALE = 2**45  # in steps; products are below 2**63
+LARGEST_SCALE = 2**45  # largest noise scale in steps; products are below 2**63
 LARGEST_FLOAT = 2**53  # every smaller integer is a double
 STEPS = (2.0**-500, 2.0**500)
 MOST_STEPS = 2**60  # the sum of two values is below 2**63
@@ -115,7 +115,7 @@ def lattice_step(rounding: Any) -> float:
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
-    """Bound the change of ``n_values`` rounded values in steps, given their L1 shift."""
+    """Bound the L1 change of rounded values, in steps, given the L1 change before rounding."""
     steps = np.asarray(shift, dtype=np.float64) / step  # exact, because the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
@@ -139,13 +139,13 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
 
 
 def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
-    """Compute the privacy loss of each row, rounded up, from its moves and the scale in steps."""
+    """Compute the privacy loss of each row, rounded up: its moves divided by the noise scale."""
     moved = np.asarray(moves, dtype=np.float64)
     return np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0)
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    """Choose step and scale of lattice noise that covers errors of values with this epsilon.
+    """Choose the step and scale of lattice noise that hides errors of values with this epsilon.
 
     ``distance`` bounds the Euclidean norm of the errors (docs/theory.md, section 13).
     """
@@ -180,7 +180,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
     r"""Clip vectors to length ``clip``, scale this length to a radius, and round to integers.
 
     The length of each result is at most :math:`r + \sqrt d/2` for the radius r, up to a relative
-    error of a millionth. A vector is replaced by 0 if its result is longer or it is not finite.
+    error of a millionth. A vector is replaced by 0 if it is not finite or its result is longer.
     """
     usable = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
     lengths = np.maximum(row_norms(usable), clip)
@@ -193,7 +193,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
 def lattice_release(
     values: ArrayLike, step: float, scale: int, rng: np.random.Generator, *, gaussian: bool = False
 ) -> Floats:
-    """Round values to the lattice, and add exact noise with the scale in steps."""
+    """Round values to multiples of a step, and add exact noise with this scale in steps."""
     if lattice_step(step) != step:
         raise ParameterError(f"step must be a power of two, got {step!r}; see lattice_step")
     draw, whole = discrete_gaussian if gaussian else discrete_laplace, whole_steps(values, step)

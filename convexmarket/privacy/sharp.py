@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 ERRORS, ANGLES = 240, 320  # numbers of cells of p and phi, which are even so that pi/2 is an edge
 FINE = 4  # number of cells of alpha for each cell of phi
 WIDTH = 0.006  # largest relative width of a cell of s that determines the bound
-#: Relative margin for rounding errors and for weights whose sum is slightly above 1.
+#: Relative margin that covers rounding errors and weights with a sum slightly above 1.
 SLACK = 2e-6
 FAR = 1e12  # used instead of an infinite s
 
@@ -38,7 +38,7 @@ def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 
 @lru_cache(maxsize=256)
 def pull_profile(regularization: float) -> tuple[Floats, Floats]:
-    """Bound tau and p * (1 - p) from above on cells of p, for Lambda scaled to R = 1."""
+    """Compute upper bounds on tau and p * (1 - p) on cells of p, with Lambda scaled to R = 1."""
     cells = _Cells(regularization)
     edges = np.concatenate([[0.0], np.geomspace(0.05, 50.0 + 20.0 / regularization, 32), [np.inf]])
     low, high = edges[:-1], edges[1:]
@@ -58,7 +58,7 @@ def pull_profile(regularization: float) -> tuple[Floats, Floats]:
 
 
 class _Cells:
-    """Grids of p, phi and alpha, from which bounds on tau are computed for cells of p and s."""
+    """Grids of p, phi and alpha for the computation of bounds on tau in cells of p and s."""
 
     def __init__(self, regularization: float) -> None:
         self.regularization = regularization
@@ -75,19 +75,19 @@ class _Cells:
         self._near_cosine[-1, -1] = 1.0  # if chi = pi, the maximum is at alpha = pi
 
     def support(self, s: Floats) -> Floats:
-        """Bound S from above, shape (s.size, ANGLES + 1). The maximum is at alpha >= chi."""
+        """Compute upper bounds on S, a maximum over alpha >= chi, shape (s.size, ANGLES + 1)."""
         errors = expit(-s[:, None] * self._far_cosine)
         return np.stack([(row[:, None] * self._near_cosine).max(axis=0) for row in errors])
 
     def bound(self, low: Floats, high: Floats) -> Floats:
-        """Bound tau on cells of p and s, shape (ERRORS, low.size). Empty cells get -inf."""
+        """Compute upper bounds on tau, -inf in empty cells of p and s, shape (ERRORS, low.size)."""
         near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
         # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
         support = (1.0 + SLACK) * np.maximum(self.support(near), self.support(far))
         second = support[:, :0:-1]  # S at pi - phi for the lower end of each cell of phi
         half, pull = ANGLES // 2, self.regularization * near[:, None]
         possible = np.repeat(pull <= support[:, :1], ANGLES, axis=1)  # cells of possible gradients
-        # S at pi/2 - phi
+        # compare with S at pi/2 - phi
         possible[:, :half] = pull * np.sin(self.phi[:half]) <= support[:, half:0:-1]
         out = np.full((ERRORS, low.size), -np.inf)
         for row, (top, bottom) in enumerate(pairwise(self.margins)):

@@ -262,7 +262,7 @@ class Moments(Constraint):
         return f"|A'a - b| <= {tol}" if np.any(self.tol) else "A'a = b"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        # Scale each feature to a largest value of one.
+        # Scale each feature so that its largest absolute value is one.
         largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
         unit = np.where(largest > 0, largest, 1.0)
         off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)

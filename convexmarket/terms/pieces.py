@@ -76,7 +76,7 @@ class Quantities:
 class Piece(Record):
     """Base class of terms and constraints, which derives undeclared attributes from expressions."""
 
-    #: How a piece uses reports: in payments ``psi'u(eps)``, or in a budget for ``psi'eps``.
+    #: How the piece uses the reports: "price" in payments ``psi'u(eps)``, "budget" in ``psi'eps``.
     reports: ClassVar[Literal["price", "budget"] | None] = None
     #: Whether the piece is a sum over sellers or a cap on each seller (docs/theory.md, 9.4).
     separable: ClassVar[bool] = False
@@ -168,7 +168,7 @@ class Term(Piece, Summand):
     privacy_cost: PrivacyCost | None = None
     #: Whether the term is a strictly convex norm of the weights.
     is_norm: bool = False
-    #: Whether the gradient of the term measures the distance of weights from the optimum.
+    #: Whether weights of a solver can be refined from the term's gradient.
     is_smooth: bool = True
 
     @abstractmethod
@@ -228,12 +228,12 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    #: Groups of the sellers and bounds on group shares, or None for other constraints.
+    #: Group of each seller and bounds on group shares, or None for other constraints.
     shares: tuple[NDArray[np.intp], Floats, Floats] | None = None
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return the restriction as CVXPY constraints.
+        """Return the constraint as a list of CVXPY constraints.
 
         Parameters
         ----------
@@ -241,7 +241,7 @@ class Constraint(Piece):
         """
 
     def _sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Check the convexity of restrictions ``h <= 0`` or ``h = 0``, and return each ``h``."""
+        """Check that the constraints ``h <= 0`` and ``h = 0`` are convex, and return each ``h``."""
         items = self.constraints(quantities)
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
         for item in items if isinstance(items, list | tuple) else [[items]]:
@@ -307,7 +307,7 @@ class WeightedTerm(Written):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the weight is the number 0."""
+        """Whether the weight is zero and not a parameter."""
         return not isinstance(self.weight, cp.Expression) and self.weight == 0
 
     def times(self, factor: Any) -> WeightedTerm:
@@ -365,7 +365,7 @@ class Objective(Summand):
 
 
 def _strange(expression: Any, known: set[int]) -> list[Any]:
-    """List the variables and inner problems of an expression that are not quantities."""
+    """Return the variables and inner problems in an expression, except the known quantities."""
     if isinstance(expression, Atom):
         return [each for side in expression.args for each in _strange(side, known)]
     allowed = id(expression) in known or not isinstance(expression, cp.Variable)
@@ -391,7 +391,7 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
                 f"{shown(piece)} uses {shown(other, str)}, but a piece depends only on its "
                 f"quantities; {_MIXED_INTEGER if whole else _ONE_EXPRESSION}"
             )
-        # The expression has no value if a parameter has no value.
+        # Expressions have no value if one of their parameters has no value.
         values = [[np.array(side.value, float) for side in sides] for sides in (first, second)]
         same = [np.array_equal(x, y, equal_nan=True) for x, y in zip(*values, strict=False)]
         if len(first) != len(second) or not all(same):
@@ -452,7 +452,7 @@ class MarketNumbers:
 
     @property
     def rest(self) -> tuple[Piece, ...]:
-        """The pieces that cannot be expressed by numbers."""
+        """The terms and constraints that cannot be expressed by numbers."""
         return self.other_terms + self.other_constraints
 
     @property
@@ -496,7 +496,7 @@ class MarketNumbers:
 
     @property
     def is_projectable(self) -> bool:
-        """Whether projections apply, which need one spread and payments or largest epsilons."""
+        """Whether the market has one spread, with payments or bounds, and projections apply."""
         others = self.rest or self.payments or self.budgets
         return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
 
@@ -511,7 +511,7 @@ class MarketNumbers:
 
     @property
     def is_limited(self) -> bool:
-        """Whether a limit other than a range of eta exists."""
+        """Whether the market has a constraint other than a range of eta."""
         others = self.other_constraints or self.budgets or self.is_bounded
         return bool(others or np.min(self.max_weight) < 1)
 
@@ -563,5 +563,5 @@ class MarketNumbers:
         return min([limit for limit in limits if 0 < limit < np.inf], default=float(costs.size))
 
 
-#: A form that represents the papers' problem, whose ``exact`` is not None.
+#: Numeric form of the papers' problem, possibly with one largest guarantee.
 StandardForm = MarketNumbers

@@ -41,7 +41,7 @@ _TOKEN = re.compile(
 class Written:
     """An object with a formula, which ``str`` returns and notebooks typeset."""
 
-    #: The formula, with fields in braces. By default, the name of the class.
+    #: Formula as a template, with fields in braces. The default is the name of the class.
     formula_template: ClassVar[str] = ""
     _argument: ClassVar[str] = ""
 
@@ -88,7 +88,7 @@ class Record(Written, ABC):
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    #: Name of the defining method.
+    #: Name of the method that subclasses define.
     definition: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -105,7 +105,7 @@ class Record(Written, ABC):
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
-        """Return the fields of the constructor, or an empty list for a class without fields."""
+        """Return the fields that are arguments of the constructor, if any."""
         known = getattr(cls, "__dataclass_fields__", {})
         return [each for each in known.values() if each.init]
 
@@ -165,7 +165,7 @@ def named(name: object) -> str:
 
 
 def written(value: Any, each: str) -> str:
-    """Format a number or an expression in parameters. Return ``each`` for a vector."""
+    """Format a number or an expression in parameters, or return ``each`` for a vector."""
     if isinstance(value, cp.Expression):
         return named(value.name() if isinstance(value, cp.Parameter) else f"({value})")
     return f"{value:g}" if isinstance(value, Real) else each
