@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
 
-#: Range of public parameters of learners and releases, whose squares and ratios are finite.
+#: Bounds on public parameters of learners and releases, so that squares and ratios are finite.
 SMALLEST, LARGEST = 1e-100, 1e100
-#: Range of the entries of rows, whose sums of squares neither overflow nor lose digits.
+#: Bounds on nonzero entries of rows, so that sums of squares neither overflow nor lose digits.
 LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
 #: Largest number of characters of a value in an error message, and largest length of an id.
 _SHOWN, LONGEST = 120, 200

@@ -293,7 +293,7 @@ def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints
 def _check_order(
     labels: pd.Index[Any], ids: pd.Index[Any], name: str, strict: bool = False
 ) -> None:
-    """Raise an error for labels that are reordered ids or, with ``strict``, other labels."""
+    """Raise an error if labels are reordered ids or, with ``strict``, differ from the ids."""
     same = not labels.symmetric_difference(ids, sort=False).size
     if not labels.equals(ids) and (same or strict):
         raise DataError(
@@ -328,7 +328,7 @@ def _replaced(values: Floats | None, position: int, value: float) -> Floats:
 
 
 def _costs(name: str, values: Any) -> Any:
-    """Convert to a read-only vector of finite numbers >= 0, or check a parameter."""
+    """Convert numbers >= 0 to a read-only vector, or check a CVXPY parameter."""
     if isinstance(values, cp.Parameter):
         if values.ndim != 1 or values.size == 0 or not values.is_nonneg():
             raise SellersError(

@@ -19,7 +19,7 @@ ROUNDING = 1e-9  # largest relative excess of a measured loss over its claim due
 
 
 class AuditCheck(NamedTuple):
-    """Check of a condition on which the measured losses rely."""
+    """Result of a test of an assumption on which the measured losses rely."""
 
     name: str
     passed: bool
@@ -77,7 +77,7 @@ class PrivacyAudit(Shown):
 
     @property
     def witness(self) -> Neighbours:
-        """Pair of neighbouring data sets with the largest ratio of measured loss to claim."""
+        """Neighbouring data sets with the largest ratio of measured loss to claimed epsilon."""
         return self.witnesses[int(np.argmax(self.ratios))]
 
     @property
@@ -93,7 +93,7 @@ class PrivacyAudit(Shown):
 
     @property
     def passed(self) -> bool:
-        """Whether no measured loss exceeds its claim and every check passed."""
+        """Whether no measured loss exceeds its claimed epsilon and every check passed."""
         return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
 
     def to_frame(self) -> pd.DataFrame:

@@ -235,7 +235,7 @@ def close(
 
 
 def _sentence(offer: Offer) -> str:
-    """Describe an offer to the seller."""
+    """Describe an offer in a sentence that is addressed to the seller."""
     from convexmarket.report import format_number
 
     who = f"Seller {offer.id}, number {offer.number:,}, at a sensitivity of {offer.sensitivity:g}"

@@ -28,7 +28,7 @@ __all__ += ["scale_rows", "synthetic", "synthetic_regression", "wdbc"]
 
 Array = NDArray[np.float64]
 
-#: Share of the public rows that are in the ball before the projection.
+#: Share of the public rows that lie in the ball without being projected.
 _TYPICAL_QUANTILE = 0.9
 #: Radius of the ball that is scaled to the unit ball. The outer circle has radius 1.
 _CIRCLES_RADIUS = 1.5

@@ -38,7 +38,7 @@ from convexmarket.terms.pieces import Piece
 
 Floats = NDArray[np.float64]
 
-#: Shares of the average weight: the smallest in a logarithm, and the largest that is set to zero.
+#: Smallest weight in a logarithm, and largest weight that is set to 0, relative to the mean.
 _SMALLEST, _NOTHING = 1e-12, 1e-9
 #: Largest number of tangents in one round. The model is updated before z converges.
 _MAX_TANGENTS = 10
@@ -147,7 +147,7 @@ class ExponentialBlock(DeclaredMarket):
 
     @property
     def eta(self) -> float:
-        """Total privacy of the last solve, or the given value if eta is fixed or not yet solved."""
+        """Total privacy of the last solve, or the given eta if it is fixed or not solved yet."""
         return self._given * float(np.exp(0.0 if self._v.value is None else self._v.value))
 
     @property

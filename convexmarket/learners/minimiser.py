@@ -88,7 +88,7 @@ class PerturbedObjective:
         return norm, 2.0 * (float(np.linalg.norm(error)) + of_norm + underflow)
 
     def _data_error(self, magnitudes: Vector, n_rows: int) -> Vector:
-        """Bound the error of the sum over these rows in a gradient over ``n_rows`` rows."""
+        """Bound the rounding error of the sum over these rows, in a gradient of ``n_rows`` rows."""
         n_own, n_features = self.X.shape
         margin, total = relative_error(n_features), relative_error(n_rows + 1)
         error = np.zeros(n_features)

@@ -93,7 +93,7 @@ class PrivateLearner(BaseEstimator):
 
     #: Name of the model in a guarantee.
     _model: ClassVar[str]
-    #: Parameters of the domain. If a parameter is None, its value is computed from private rows.
+    #: Names of the domain's parameters. If a value is None, it is computed from private rows.
     _public: ClassVar[tuple[str, ...]]
     #: Whether tables are mapped to the unit box instead of the ball.
     _box: ClassVar[bool] = False
@@ -190,7 +190,7 @@ class PrivateLearner(BaseEstimator):
     def _begun(
         self, X: Any, y: Any, epsilon: ArrayLike | None, *, public: bool = False
     ) -> tuple[Granted, Perturbation, Domain, tuple[Any, NDArray[Any]] | None]:
-        """Plan a release. Also return the rows, if the domain was computed from them."""
+        """Return the epsilons, plan and domain of a release, and rows if they define the domain."""
         self._check_parameters()
         granted, n_features = self._granted(Granted.of(X, epsilon)), self._n_features(X, y)
         data = None
@@ -257,7 +257,7 @@ class PrivateLearner(BaseEstimator):
     def _uniform(
         self, epsilon: ArrayLike, n_features: int | None
     ) -> tuple[Perturbation, Domain, Floats]:
-        """Plan a fit, and compute the mean squares of features that are uniform in the domain."""
+        """Return the plan of a fit, and mean squares of features that are uniform in the domain."""
         if n_features is None:
             if self.features is None:
                 raise ParameterError("n_features is missing; pass the number of columns of X")
@@ -301,7 +301,7 @@ class PrivateLearner(BaseEstimator):
         return int(shape[1])
 
     def _read(self, X: Any, y: Any, granted: Granted) -> tuple[Any, NDArray[Any]]:
-        """Return the used rows as a matrix, or all rows in partitions, and the used labels."""
+        """Return the matrix of the used rows, or partitions of all rows, and the used labels."""
         numeric = "target_range" in self._public
         if in_parts(X):
             if (name := self._public[0]) in self._leaking():

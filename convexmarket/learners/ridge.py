@@ -66,7 +66,7 @@ Where: TypeAlias = Literal["auto", "objective", "statistics", "output"]
 Weighting: TypeAlias = Literal["granted", "bound", "equal"]
 Rounding: TypeAlias = Literal["auto"] | float | None
 
-#: Range of the Huber threshold, and the divisor of sqrt(eta / n_coefficients) in its formula.
+#: Bounds on the Huber threshold, and the divisor of sqrt(eta / n_coefficients) in its formula.
 THRESHOLDS, INFORMATION = (0.125, 1.0), 160.0
 #: Candidates for lambda with output perturbation.
 LAMBDAS = np.geomspace(1e-4, 1e2, 121)

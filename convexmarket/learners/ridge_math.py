@@ -61,7 +61,7 @@ NORM_SLACK = 1.01  # ratio of a computed model's norm to the bound on the exact 
 UPWARD = 1.0 + 1e-9  # margin for rounding errors in a formula
 FINE = 1000
 LARGEST = 1.01  # largest entry of the sums if the weights sum to one
-#: Excess of the squared scale of discrete over continuous Gaussian noise (docs/theory.md).
+#: Difference of the squared scales, in steps, of discrete and continuous noise (docs/theory.md).
 NARROWER = 9.0
 
 EXACT = (
@@ -302,7 +302,7 @@ def _risk(
 
 
 class SolveError(NamedTuple):
-    """Limits for a computed ridge solution, and the resulting bound on the error."""
+    """Conditions that a computed ridge solution must satisfy, and the resulting error bound."""
 
     residual: float  # largest residual that is accepted
     norm: float  # largest norm that is accepted
@@ -333,7 +333,7 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
 
 
 class OutputPerturbation(Perturbation):
-    """Noise that is added to the model."""
+    """Perturbation of a ridge regression by noise that is added to the model."""
 
     rate = np.inf  # rate of the noise; on a lattice, rate of each coordinate
     step: float | None = None  # step of the lattice; None for floating-point noise
@@ -434,7 +434,7 @@ def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) ->
 
 
 class StatisticsPerturbation(Perturbation):
-    """Noise that is added to the sums. If ``centred``, the last feature is the constant 1."""
+    """Perturbation of the sums over rows by noise. If ``centred``, the last feature is 1."""
 
     def __init__(
         self,

@@ -145,7 +145,7 @@ class PublicRelease(FixedRelease):
         self.predictor = self._run(net, rounds, generator)
 
     def _run(self, net: Floats, rounds: int, generator: np.random.Generator) -> PublicPredictor:
-        """Run the rounds, and return the mean of all models. The first model is zero."""
+        """Perform all rounds, and return the mean of the models. The first model is zero."""
         erm, noise, model = self._erm, self._noise, self._public()
         sharpness = round(noise.steps / selection_factor(self._accounting))
         pieces = int(np.ceil(len(net) * max(len(erm.pivots_), 1) / CHUNK))
@@ -186,7 +186,7 @@ def _selected(values: Floats, step: float, scale: int, generator: np.random.Gene
 def _net(
     n_features: int, data_norm: float, radius: float | None, wanted: float, rounds: int
 ) -> tuple[float, Floats]:
-    """Compute the radius and the points of a net of limited size."""
+    """Return the radius and the points of a net, or raise an error for a net that is too large."""
     if radius is not None:
         check_scales(net_radius=radius)
     else:
@@ -209,7 +209,8 @@ def _net(
 def net_size(n_features: int, data_norm: float, radius: float) -> float:
     """Estimate the number of points of :func:`ball_net`.
 
-    The estimate divides the volume of the ball, enlarged by the radius, by the volume of a cube.
+    The estimate is the ratio of two volumes: a ball of radius ``data_norm + radius``, and the
+    largest cube in a ball of radius ``radius``.
 
     >>> round(net_size(2, 1.0, 0.5))
     14

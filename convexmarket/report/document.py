@@ -510,7 +510,7 @@ def _failing(claims: Table) -> list[Block]:
 
 
 def _verdict(holds: Any) -> tuple[str, str]:
-    """Return the verdict, and the labels of the False values of a Series."""
+    """Return the verdict on a claim, and the labels of False values if ``holds`` is a Series."""
     if holds is None:
         return "not tested", ""
     values = np.asarray(holds)

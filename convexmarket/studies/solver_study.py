@@ -41,7 +41,7 @@ KEYS = {
     "profiles": (*verdicts.GROUP, *verdicts.CONTENDER, "tau"),
 }
 
-#: If a run has one of these statuses, the runs of larger sizes are skipped.
+#: Statuses of a run after which the runs of larger sizes are skipped.
 _LIMITS = {"time limit", "memory limit", "unsupported"}
 
 CAVEATS = (

@@ -31,12 +31,12 @@ from convexmarket.terms import Objective
 Floats = NDArray[np.float64]
 Row = dict[str, Any]  # of a table, or the market, the values of the axes and the draw of a run
 
-#: Markets that are paid and audited: markets with a closed form, all, or none.
+#: Markets whose payments are computed: those with closed-form payments, all markets, or none.
 Extent = Literal["exact", "all", "none"]
 
 #: Share of the average weight below which a weight counts as zero.
 ZERO_WEIGHT = 1e-6
-#: Branches of the seed for the markets and for the noise of the learner.
+#: Spawn keys of the seed: for random markets, and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
 _DRAWN = "draw"  # the parameter of a function that receives random numbers
 
@@ -236,7 +236,7 @@ class Study:
         return Runs(kind="study", keys=keys, tables=joined, facts=facts)
 
     def _points(self) -> list[Row]:
-        """Return the runs: for each market, the axes that it depends on, and draws."""
+        """Return the labels of each run: its market, its value on each axis, and its draw."""
         points, axes = list[Row](), dict[str, Any](self.axes)
         if any(_DRAWN in _parameters(each) for each in self.markets.values()):
             axes[_DRAWN] = range(self.draws)
@@ -253,14 +253,14 @@ class Study:
 
 
 def _missing(values: Sequence[Any]) -> list[Any]:
-    """Return the value of an axis, or of draws, on which a run does not depend."""
+    """Return a list with the placeholder for an axis on which the runs do not depend."""
     if isinstance(values, range):
         return [0]
     return [""] if any(isinstance(value, str) for value in values) else [np.nan]
 
 
 def _parameters(function: Any, *, required: bool = False) -> set[str]:
-    """Return the names of all or of the required parameters of a function, not of a learner."""
+    """Return the names of a function's parameters, or an empty set for a market or learner."""
     if hasattr(function, "fit") or not callable(function):
         return set()
     listed = inspect.signature(function).parameters.values()
@@ -268,7 +268,7 @@ def _parameters(function: Any, *, required: bool = False) -> set[str]:
 
 
 def _made(entry: Any, point: Row, seed: int) -> Any:
-    """Return a market or learner; functions are called with axes and random numbers."""
+    """Return a market or learner. A function is called with its axes and random numbers."""
     if hasattr(entry, "fit"):
         return unfitted(entry)
     if not callable(entry):
@@ -281,7 +281,7 @@ def _made(entry: Any, point: Row, seed: int) -> Any:
 
 
 def _definition(entry: Any, point: Row, seed: int) -> str:
-    """Return a text for the key of a journal that changes with a market or learner."""
+    """Return a text that identifies the definition of a market or learner in a journal."""
     try:
         made = _made(entry, point, seed)
         return market_digest(made) if isinstance(made, Market) else repr(made)
@@ -290,7 +290,7 @@ def _definition(entry: Any, point: Row, seed: int) -> str:
 
 
 def market_digest(market: Market) -> str:
-    """Return a digest of a market: text, sellers, and the values of terms at three points."""
+    """Return a hash of a market's text and sellers, and of its objective at three points."""
     rng, costs = np.random.default_rng(0), np.asarray(market.sellers.virtual_costs, dtype=float)
     finite, etas = np.where(np.isfinite(costs), costs, 0.0), (0.5, 1.0, 7.0)
     points = rng.dirichlet(np.ones(costs.size), len(etas))
@@ -300,7 +300,7 @@ def market_digest(market: Market) -> str:
 
 
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of all runs; ids of sellers are text unless all are numbers."""
+    """Return a table of the rows of all runs. Seller ids become text unless all are integers."""
     if not parts:
         return pd.DataFrame(columns=list(keys), dtype="str")
     table = pd.concat(parts, ignore_index=True)
@@ -310,7 +310,7 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
 
 
 def named_entries(argument: str, given: Any) -> dict[str, Any]:
-    """Return the entries of a mapping, a list or a single entry, by distinct names."""
+    """Map distinct names to the entries of a mapping or list, or to a single entry."""
     if isinstance(given, Mapping):
         names, entries = list(given), list(given.values())
     else:
@@ -329,7 +329,7 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
 def _solve(
     entry: Any, point: Row, plan: Row, learner: Any, data: Any, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Perform one run and return its rows in each table; an error becomes a row."""
+    """Perform one run, and return its rows for each table. An error is recorded in a row."""
     ready(1.0)
     row: Row = {}
     try:
@@ -406,7 +406,7 @@ def _audit(market: Market, plan: Row) -> Row:
 def _train(
     learner: Any, data: Any, point: Row, plan: Row, epsilon: Floats
 ) -> tuple[list[Row], Row]:
-    """Train and test a model with each draw of the noise; the errors are NaN if a fit fails."""
+    """Train and test a model with each draw of the noise. If a fit fails, its errors are NaN."""
     fits, facts = [], dict[str, Any](guarantee_max=np.nan)
     parts = [part for part in ("validation", "test") if hasattr(data, f"X_{part}")]
     for draw in range(plan["noise_draws"]):
