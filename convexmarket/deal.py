@@ -386,9 +386,9 @@ def buy(
 ) -> Deal:
     """Make an offer to every seller of a table, and train a model with the privacy bought.
 
-    A :class:`~convexmarket.errors.UselessModelWarning` before the training means that noise and
-    regularization under this budget make the model no better than a constant, and one after the
-    training that it is no better on the ``test`` rows.
+    A :class:`~convexmarket.errors.UselessModelWarning` before the training means that the model is
+    expected to predict no better than a constant. After the training, the warning means that the
+    model predicts the ``test`` rows no better than a constant.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ View = Callable[[Any], ArrayLike]
 Replacements = tuple[ArrayLike, ArrayLike] | None
 Rows = tuple[Floats, NDArray[Any]]
 
-PILOT = 0.025  # share of the draws for the choice of the two versions of a row
+PILOT = 0.025  # share of the draws that serve to choose the two versions of a row
 LEAK = "the mechanism warns that private data leak"
 THRESHOLDS = 40
 
@@ -72,7 +72,7 @@ def audit_learner(
 
     def release(X: Floats, y: NDArray[Any], seed: int) -> Learner:
         source: dict[str, Any] = {"random_state": Simulation(seed)}
-        if not simulates:  # draws are not published, so an account without limits is charged
+        if not simulates:  # draws are not published, so an account with infinite budgets is charged
             source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
         return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
 

@@ -113,7 +113,7 @@ class _ObjectiveAudit:
         data = self.X, self.y
         self.model: Any = self.fit(*data, draw_seeds(rng, 1)[0])
         claim = self.model.guarantee_
-        if rows is None:  # rows with evenly spaced claims, and with the smallest claim per weight
+        if rows is None:  # evenly spaced epsilons, and the smallest ratio of epsilon to weight
             used = np.flatnonzero(self.weights > 0)
             order = used[np.argsort(claim.epsilon[used], kind="stable")]
             modest = used[np.argmin(claim.epsilon[used] / self.weights[used])]

@@ -209,7 +209,7 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Draw points near two concentric circles, not linearly separable and in the unit ball.
+    """Draw points in the unit ball near two concentric circles, which are not linearly separable.
 
     Parameters
     ----------

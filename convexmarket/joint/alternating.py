@@ -56,7 +56,7 @@ _TOLERANCE = 1e-10  # norm of a model's gradient, relative to the largest norm o
 #: Relative gap and largest number of solves of an exact search over eta, and relative gap of a
 #: search with a conic solver.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
-_POLISHES = 3  # steps after a search over eta
+_POLISHES = 3  # alternations after a search over eta
 
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:

@@ -290,7 +290,7 @@ def lipschitz_risk_constants(
     Returns
     -------
     mu, sigma : float
-        For classification losses, in shares of wrong labels. Otherwise, in units of the loss.
+        In shares of wrong labels for classification losses, and otherwise in units of the loss.
 
     Examples
     --------

@@ -29,10 +29,10 @@ LOGISTIC = LogisticLoss()
 TINY = float(np.finfo(np.float64).tiny)
 SLOPE_UNITS = 16.0  # relative error of a slope, from exp, a sum and a quotient
 MAX_STEPS = 500
-IDLE_STEPS = 20  # steps without progress before the search stops
-REUSE = 0.05  # a Hessian is reused if its step reduces the gradient's norm to this share
+IDLE_STEPS = 20  # number of steps without progress after which the search stops
+REUSE = 0.05  # a Hessian is reused if its step multiplies the gradient norm by at most this factor
 ROUNDING = 4e-16  # relative length below which a step has no effect
-SAMPLE = 100_000  # rows that are fetched from parts to compute a starting point
+SAMPLE = 100_000  # number of rows that are fetched from parts to compute a starting point
 
 
 class PerturbedObjective:

@@ -57,7 +57,7 @@ from convexmarket.privacy.random_sources import RandomSource, gamma_sphere_log_d
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
-ROUNDINGS = 4  # number of further roundings of a coordinate of the noise
+ROUNDINGS = 4  # number of roundings of a coordinate of the noise after its draw
 #: Share of a row's epsilon that the second noise can use before the row is dropped.
 LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # share of the mean epsilon above which a row is never dropped
@@ -65,8 +65,8 @@ BELOW = 2.0**-50  # eta is reduced by this share to cover rounding errors
 UNIT = 2.0**-53
 #: Largest standard deviations of the second noise in margins and in labels, if Lambda is "auto".
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
-RANGE = 1e-90, 1e90  # range of Lambda by the rule
-NO_NOISE = 1e-6  # Lambda without noise, divided by the curvature
+RANGE = 1e-90, 1e90  # bounds on Lambda if it is "auto"
+NO_NOISE = 1e-6  # Lambda of a fit without noise, divided by the curvature of the loss
 
 
 @dataclass(frozen=True)

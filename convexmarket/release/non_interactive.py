@@ -27,9 +27,9 @@ from convexmarket.release.scales import non_interactive_epsilon, selection_facto
 
 Floats = NDArray[np.float64]
 
-CHUNK = 2_000_000  # number of kernel entries computed together
-MOST_BYTES = 8e9  # limit for the kernel entries between a net and the selected points
-BLOCK = 65_536  # number of points proposed together
+CHUNK = 2_000_000  # number of kernel entries that are computed at a time
+MOST_BYTES = 8e9  # largest number of bytes for kernel entries between a net and selected points
+BLOCK = 65_536  # number of points that are proposed at a time
 FINEST = 100_000  # largest number of points of the default net
 MOST_NET = 1_000_000
 

@@ -36,7 +36,7 @@ NoiseKind: TypeAlias = Literal["laplace", "process"]
 LARGEST_LOG = 100.0
 #: Largest permitted change of a prediction and epsilon. The reciprocal is the lower bound.
 EXTREME = 1e150
-ROUNDING = 1e-9  # relative increase of every scale, for rounding errors
+ROUNDING = 1e-9  # relative increase of every scale that covers rounding errors
 MOST_UPDATES = 10**12
 CONSTANT = 200.0  # constant of Gupta, Roth and Ullman, Theorem 4.1
 

@@ -68,7 +68,7 @@ def lines(
     """Draw lines over x, with bands between ``low`` and ``high`` and horizontal ``levels``.
 
     The column ``hue`` names at most eight series, and the column ``panels`` names the panels, which
-    share their axes. ``log`` names the logarithmic axes. Unless ``joined``, points are drawn.
+    share their axes. ``log`` names the logarithmic axes. If not ``joined``, only points are drawn.
     """
     groups, series, levels = _groups(frame, panels), _series(frame, hue), levels or {}
     with report_style():

@@ -1,6 +1,6 @@
-"""Execution of the calls of a study: in parallel, with limits, resumed from a journal.
+"""Perform the calls of a study in parallel, with limits, and with a journal to resume them.
 
-With limits a worker forks a process for each call, whose crash affects no other process.
+With limits, a worker forks a process for each call, so a crash affects only this call.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Execution:
             for key, arguments in calls.items():
                 yield key, known(key) or _finished(function, *arguments)
             return
-        # Every worker is a pool, so that a crash breaks a single one.
+        # Every worker is a separate pool, so a crash affects only this worker.
         free, left, running = [_worker() for _ in range(jobs)], deque(calls), dict[Any, Any]()
         try:
             while left or running:

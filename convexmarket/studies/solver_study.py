@@ -97,7 +97,7 @@ def compare_solvers(
         Names such as "primal", "dual" or "projection"; all by default. A class without any of the
         given formulations uses its first formulation.
     classes : sequence of str
-        Classes of subproblems; all by default.
+        Classes of subproblems. By default, all classes are compared.
     sizes : sequence of int, optional
         Numbers of sellers, rows or points, required for functions and class names.
     draws : int
@@ -109,7 +109,7 @@ def compare_solvers(
     time_limit, memory_limit : float
         Limit on the time of a run in seconds, and limit on its memory in megabytes.
     jobs : int
-        Number of parallel runs; -1 for one per core.
+        Number of parallel runs, or -1 for one run per core.
     seed : int
         Seed of the instances and of the order of the runs.
     journal : path, optional

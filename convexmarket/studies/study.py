@@ -58,7 +58,7 @@ _CAVEAT_OF_LEARNERS = "No guarantee covers a choice among these runs by their va
 
 
 class Study:
-    """Comparison of markets: allocations, payments, audits and trained models.
+    """A comparison of the allocations, payments, audits and trained models of several markets.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Study:
         ``predict``. Required parameters of a function are names of axes, as in
         ``lambda regularization: cm.PrivateLogisticRegression(...)``.
     data : MarketData or RegressionData, optional
-        The rows of the learner; one training row per seller.
+        Rows for the learner, with one training row for each seller.
     noise_draws : int, default 1
         Number of models trained at each point, with paired noise.
 
@@ -158,14 +158,15 @@ class Study:
         journal: str | PathLike[str] | None = None,
         progress: bool | Progress = True,
     ) -> Runs:
-        """Allocate every market, pay and audit its sellers, and train and test the learner.
+        """Allocate every market, compute payments, run audits, and train and test the learner.
 
-        A failed market has a row with its error; the other markets continue.
+        The failure of a market is recorded in its row, and does not affect other markets.
 
         Parameters
         ----------
         payments, audits : {"exact", "all", "none"}
-            Markets that are paid and audited: those with a closed form, all, or none.
+            Markets for which payments are computed, and markets that are audited. "exact" selects
+            the markets with closed-form payments.
         tol : float
             Relative error of payments without a closed form.
         audit_sellers, misreports : int
@@ -173,12 +174,12 @@ class Study:
         solver, gap : str or sequence of str, float
             As in :func:`allocate`.
         jobs : int
-            Number of parallel runs; -1 for one per core. Results do not depend on it.
+            Number of parallel runs, or -1 for one per core. The results do not depend on it.
         time_limit, memory_limit : float, optional
-            Largest seconds and megabytes of a run. With a limit, each run has a separate process.
+            Limits in seconds and megabytes. With a limit, each run has a separate process.
         journal : path, optional
-            File that records each run when it ends; the same call resumes from it. Functions are
-            also called in this process before the runs, to detect changes of their markets.
+            File that records each completed run. The same call resumes an interrupted study.
+            Functions are also called before the runs, to detect changes of their markets.
         progress : bool or callable
             Whether to print progress to standard error, or a function of (stage, done, total).
 
@@ -190,7 +191,7 @@ class Study:
             - ``runs``: status ("solved", or the failure) and message; objective, lower_bound,
               gap; error (the objective without payments), n_effective, eta, n_sellers, n_bought,
               epsilon_max; expected_payments (psi'u(eps)); payments, with their error and method;
-              incentives and reason; method, solver, solves, seconds. With a learner also the mean
+              incentives and reason; method, solver, solves, seconds. With a learner, also the mean
               test_error and validation_error, test_error_std and guarantee_max;
             - ``sellers``: the sensitivity, virtual_cost, weight, epsilon and payments of each id;
             - ``audits``: max_gain, min_surplus, incentive_compatible, individually_rational;

@@ -82,7 +82,7 @@ def judge(
         value, size = runs[prefix + "objective"], runs.pop(prefix + "scale")
         least = np.fmax(np.fmax(reference.abs(), size), np.finfo(float).tiny)
         excess: pd.Series = (value - reference) / least
-        # Without a trusted reference, only the residuals count. Without an objective, the accuracy
+        # Without a trusted reference, only residuals are used. Without an objective, the accuracy
         # is infinite.
         errors = runs[[prefix + name for name in RESIDUALS]]
         errors = errors.assign(excess=excess.abs().where(reference.notna(), 0.0))
