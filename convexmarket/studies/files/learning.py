@@ -424,7 +424,7 @@ class ClassifierFile(LearningFile):
 
 
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
-    """Select, at each point, the run with the smallest overall error and then the largest Lambda."""
+    """Select the run with the smallest overall error at each point, then the largest Lambda."""
     runs = runs.assign(model=runs.market, price=runs.gamma)
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})
     fixed = runs[runs.model == NAIVE].drop(columns="price").merge(every, how="cross")
