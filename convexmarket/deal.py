@@ -224,7 +224,7 @@ class Deal(Shown):
             try:
                 if self.model is not None:
                     contents[place / "model.json"] = saved_model(self.model)
-            except NotSupportedError as error:  # for a user-defined learner
+            except NotSupportedError as error:  # the learner is user-defined
                 page += f"\n\nThe model is not written here: {error}"
             contents[place / "deal.md"] = f"{page}\n".encode()
         write_together(contents, private=True, force=force)

@@ -131,7 +131,7 @@ class Market(Written, Shown):
             raise ParameterError(
                 "gamma, the weight of Payments, must be > 0, or privacy would be free, got 0"
             )
-        if sellers.parts is None:  # in parts, only pieces of this package are supported
+        if sellers.parts is None:  # sellers in parts support only pieces of this package
             costs = sellers.cost_parameter or sellers.virtual_costs
             pieces.check_convex((*self.terms, *constraints), costs)
         if sellers.prior_is_from_reports:

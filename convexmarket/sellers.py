@@ -82,8 +82,8 @@ class Sellers(Shown):
     groups: NDArray[Any] | None
     parts: SellerParts | None
     _costs: Floats | cp.Parameter | None
-    _prior_of: Ints  # index in priors of each seller's prior
-    _index: pd.Index[Any] | None  # labels of the columns given
+    _prior_of: Ints  # position in priors of the prior of each seller
+    _index: pd.Index[Any] | None  # labels of the given columns
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class Sellers(Shown):
         if labels is None or len(labels) != len(self):
             return
         if self._index is None and (isinstance(self.ids, range) or checks.is_default(labels)):
-            return  # matched by position
+            return  # columns without labels are matched by position
         if self._index is None or not labels.equals(self._index):
             _check_order(labels, pd.Index(self.ids), name, strict=self._index is not None)
 

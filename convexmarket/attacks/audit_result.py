@@ -23,7 +23,7 @@ class AuditCheck(NamedTuple):
 
     name: str
     passed: bool
-    detail: str  # the measurement in words and numbers
+    detail: str  # description of the measurement
 
 
 class Neighbours(NamedTuple):
@@ -34,7 +34,7 @@ class Neighbours(NamedTuple):
     y: NDArray[Any]
     X_other: Floats
     y_other: NDArray[Any]
-    output: Floats | None = None  # None if the loss does not depend on the output
+    output: Floats | None = None  # None if the loss does not depend on outputs
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 Rows = tuple[Floats, NDArray[Any]]
 Check = tuple[AuditCheck, float]
 
-REFERENCE = 40  # draws of the claimed distribution for each release
+REFERENCE = 40  # number of draws of the claimed distribution for each release
 AGREEMENT = 1e-5  # relative tolerance between two computations of the same noise
 LARGEST_ALLOWED = 0.1  # largest tolerance of the comparison, in units of the noise
 #: Attributes of fitted learners that must not depend on rows.
@@ -48,7 +48,7 @@ SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": Fa
 SEARCH |= {"vectorized": True, "updating": "deferred"}
 STARTS = 2
 SHORTEST, LONGEST = -2.0, 2.5  # decimal logarithms of output lengths in units of 1/data_norm_
-BLOCKS, LINES = 3, 6  # largest numbers of feature blocks, and of axes and projections
+BLOCKS, LINES = 3, 6  # largest numbers of feature blocks, of axes and of projections
 
 
 def audit_by_formula(
@@ -81,7 +81,7 @@ def audit_by_formula(
 class _ObjectiveAudit:
     """Audit of objective perturbation on one data set, with rows in a ball."""
 
-    scale = 1.0  # relative size of the noise
+    scale = 1.0  # size of the noise, relative to the claim
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
         self.mechanism, self.X, self.y, self.granted = mechanism, X, y, granted
@@ -95,7 +95,7 @@ class _ObjectiveAudit:
             low, width = domain.low, domain.width
         else:
             width = domain.data_norm * width
-        self.extremes = low + 0.5 * width, low + width  # interior point, and boundary
+        self.extremes = low + 0.5 * width, low + width  # an interior point, and the boundary
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
         self.loss: Any = getattr(plan, "loss", None)

@@ -47,7 +47,7 @@ class MarketData:
     X_test, y_test : ndarray
         Rows for the final evaluation.
     feature_names : tuple of str
-        Names of the columns of X; a constant column is called ``"intercept"``.
+        Names of the columns of X. A constant column is called ``"intercept"``.
     data_norm : float
         The public bound on the Euclidean norm of every row.
     description : str

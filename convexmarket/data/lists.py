@@ -151,7 +151,7 @@ def checked_list(
         if not forms.is_unique:
             why = f"is the id of an earlier seller (column {names['id']!r}); ids must be distinct"
             refuse(place, forms.duplicated(), why, cells=table["id"])
-    pa.default_memory_pool().release_unused()  # the search for equal ids needs the most memory
+    pa.default_memory_pool().release_unused()  # needed by the search for equal ids
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 

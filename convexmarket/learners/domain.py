@@ -102,7 +102,7 @@ class Box:
 
     low: Floats
     width: Floats
-    centre: float = 0.0  # subtracted from the features on the unit scale
+    centre: float = 0.0  # number that is subtracted from the features on the unit scale
     constant: float = 0.0  # value of an appended feature; 0 for no feature
 
     @classmethod
@@ -374,7 +374,7 @@ class Granted:
         positive = self.positive
         if (infinite := np.isinf(positive)).any():
             return np.asarray(infinite / np.count_nonzero(infinite))
-        shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # an exact scaling
+        shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # scale exactly
         return np.asarray(shares / shares.sum())
 
 

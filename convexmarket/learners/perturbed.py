@@ -190,7 +190,7 @@ class ObjectivePerturbation(Perturbation):
             slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
         coef, bound = self._minimum(objective, slack)
         if self.blur is not None:
-            step, bound = self.blur[0], self.tol  # the computed bound depends on the rows
+            step, bound = self.blur[0], self.tol  # public, unlike the computed bound
             try:
                 coef = lattice_release(coef, *self.blur, rng)
             except ParameterError as error:

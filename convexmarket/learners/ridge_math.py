@@ -464,7 +464,7 @@ class StatisticsPerturbation(Perturbation):
             # On each of two data sets, rounding changes an entry by at most half a step.
             steps = np.where(used, shift / self.step + sqrt(count), 0.0)
             largest = float(np.max(steps[asking] / allowed))
-            self.scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))  # the deviation
+            self.scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))  # in steps
             self.epsilon = np.where(used, sold, 0.0)
             self.shift = steps / np.sqrt(self.scale**2 - NARROWER)
             law, self.accounting = "Gaussian noise", "Gaussian"

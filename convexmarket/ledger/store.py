@@ -72,7 +72,7 @@ class Kind(NamedTuple):
 
     name: str
     create: str  # remedy if the database is missing
-    table: str = ""  # a required table
+    table: str = ""  # name of a table that every database of this kind has
 
 
 class Store:

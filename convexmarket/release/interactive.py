@@ -25,7 +25,7 @@ from convexmarket.release.scales import interactive_epsilon
 
 Floats = NDArray[np.float64]
 
-BLOCK = 64  # number of answers whose noise is drawn together
+BLOCK = 64  # number of answers whose noise is drawn at a time
 
 
 class Counts(NamedTuple):

@@ -28,8 +28,8 @@ AGAIN = "again_"
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
 #: Options of a solver with unattainable tolerances, so that it stops at its highest accuracy.
 _TIGHT = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500}
-_PATIENCE = 3.0  # time limit of a reference run, relative to that of other runs
-_REFUSED = "cannot solve this problem"  # in errors of a certified search without solver support
+_PATIENCE = 3.0  # time limit of a reference run, relative to the time limit of other runs
+_REFUSED = "cannot solve this problem"  # text in the error of a certified search
 
 
 def measure_run(

@@ -100,7 +100,7 @@ def _gradient(expression: cp.Expression, multiplier: Floats) -> dict[cp.Variable
     """Compute the gradient of ``multiplier @ expression``, or NaN where no gradient exists."""
     try:
         slopes: dict[cp.Variable, Any] = expression.grad
-    except (TypeError, ValueError):  # such as an entropy at 0
+    except (TypeError, ValueError):  # no gradient exists, as for an entropy at 0
         slopes = dict.fromkeys(expression.variables())
     for x, slope in slopes.items():
         # CVXPY returns a number if both sizes are 1, and None outside the domain.

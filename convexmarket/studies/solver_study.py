@@ -104,7 +104,7 @@ def compare_solvers(
         Number of instances of each problem and size.
     settings : mapping of str to mapping, optional
         Each setting is ``{"tolerance": float, "options": {solver: {option: value}}}``. The
-        tolerance is the largest error of a solved run; the options are passed to the solver. The
+        tolerance is the largest error of a solved run. The options are passed to the solver. The
         default, ``{"default": None}``, is a tolerance of 1e-3 with CVXPY's default options.
     time_limit, memory_limit : float
         Limit on the time of a run in seconds, and limit on its memory in megabytes.
@@ -311,7 +311,7 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
 def _foregone(cells: Sequence[Row]) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
     """Build the rule that skips a run if the run of the next smaller size reached a limit."""
     smaller, last = dict[str, Any](), dict[tuple[Any, ...], Any]()
-    for cell in cells:  # by increasing size
+    for cell in cells:  # in the order of increasing size
         place = tuple(cell[name] for name in verdicts.RUN if name != "size")
         smaller[cell["key"]], last[place] = last.get(place), cell
 

@@ -29,7 +29,7 @@ from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
 
 Floats = NDArray[np.float64]
-Row = dict[str, Any]  # of a table, or the market, the values of the axes and the draw of a run
+Row = dict[str, Any]  # a row of a table, or the market, axis values and draw of a run
 
 #: Markets whose payments are computed: those with closed-form payments, all markets, or none.
 Extent = Literal["exact", "all", "none"]
@@ -38,7 +38,7 @@ Extent = Literal["exact", "all", "none"]
 ZERO_WEIGHT = 1e-6
 #: Spawn keys of the seed: for random markets, and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
-_DRAWN = "draw"  # the parameter of a function that receives random numbers
+_DRAWN = "draw"  # name of the parameter for a random generator
 
 _FAILED: dict[type[Exception], str] = {
     errors.InfeasibleMarketError: "infeasible",

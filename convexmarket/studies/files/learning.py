@@ -562,7 +562,7 @@ class RidgeFile(LearningFile):
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self.learner_of(value, weighting=weights)
         exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
-        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 for an unbounded support
+        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 if unbounded
         alike = np.nan
         if uniform > 0:
             alike = learners.expected_loss(self.learner_of(value), *arrays, epsilon=uniform).mean

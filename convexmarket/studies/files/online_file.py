@@ -289,7 +289,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         if problem.place(problem.data.file).exists():
             people.read_cells(problem, problem.data.file, [problem.data.id])
     try:
-        path = os.path.relpath(source.path, folder)  # remains valid if both are moved
+        path = os.path.relpath(source.path, folder)  # a relative path
     except ValueError:  # on another drive
         path = os.path.abspath(source.path)
     described = json.dumps(asdict(source) | {"path": path}, ensure_ascii=False)
