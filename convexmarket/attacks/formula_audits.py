@@ -404,5 +404,4 @@ def _spread(size: int, count: int) -> NDArray[np.intp]:
 
 
 def _stretched(numbers: Floats) -> Floats:
-    """Map [0, 1] onto itself, such that one eighth is mapped to 0, and one eighth to 1."""
     return np.clip(4.0 / 3.0 * numbers - 1.0 / 6.0, 0.0, 1.0)

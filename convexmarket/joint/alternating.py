@@ -9,8 +9,8 @@ Write the objective as ``Phi(w, a) + 2*r*||w||/eta + gamma*eta*psi'a + sigma/eta
 expected noise, and let rho be the convexity ratio. A share ``(1 - sqrt(rho))`` of the curvature of
 the spread and of the regularization can be separated before Phi is replaced by its tangent, because
 the remainder is still convex. As in the cuts of :mod:`convexmarket.allocation.cuts`, the separated
-shares are added to the bound. The search over eta is the same as in that module. The minimum of the
-bound over the models has a closed form, which is concave and nondecreasing in 1/eta.
+shares are added to the bound. That module describes the search over eta. The minimum of the bound
+over the models has a closed form, which is concave and nondecreasing in 1/eta.
 
 The best model for given purchases is the solution of a weighted logistic regression,
 

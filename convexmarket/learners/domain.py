@@ -426,7 +426,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     return (moderate(result[0]), *result[1:]) if labels else moderate(result)
 
 
-#: Beginnings of scikit-learn's messages about shapes, missing numbers and column names.
+#: First words of scikit-learn's messages that do not quote entries of rows.
 _PUBLIC = (
     "Expected 2D array", "Found array with", "Found input variables", "Input X contains",
     "Input y contains", "The feature names should match", "X has ", "requires y to be passed",

@@ -136,7 +136,7 @@ class PrivateLearner(BaseEstimator):
         epsilon : array_like of shape (n_rows,), or float
             Nonnegative epsilon of each row, or one number for all rows, in nats. It must not depend
             on the data. The default is ``self.epsilon``. Rows with epsilon 0 are not read. If some
-            epsilons are infinite, only their rows are used by default, and they are not protected.
+            epsilons are infinite, only these rows are used by default, and they are not protected.
         rows : array_like of int, optional
             Positions of the rows in the account. The default is all rows of the account.
         accountant : Account, optional
@@ -243,10 +243,10 @@ class PrivateLearner(BaseEstimator):
     def noise_limit(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
         r"""Return the noise effect above which the model predicts no better than a constant.
 
-        Without regularization, the limit is the standard deviation of uniform labels, or 4 for a
+        Without regularization, this effect is the standard deviation of uniform labels, or 4 for a
         classifier: such noise changes the label of a row of margin 1 with a probability of 40 per
         cent. Of the model's signal, at most the share :math:`s = \sum_j h_j/(\sum_j h_j + \lambda)`
-        remains, which multiplies the limit by :math:`\sqrt{s(2-s)}`, or by s for a classifier.
+        remains, which multiplies this effect by :math:`\sqrt{s(2-s)}`, or by s for a classifier.
         """
         plan, domain, second = self._uniform(epsilon, n_features)
         share = float(second.sum() / (second.sum() + plan.regularization))

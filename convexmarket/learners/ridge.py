@@ -189,7 +189,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         ----------
         n_features : int
         label_noise, failure_probability : float
-            ``label_noise`` defaults to the value of the constructor. If both are None, it is 1.
+            ``label_noise`` is the value of the constructor by default, or 1 if both are None.
         """
         if label_noise is None:
             label_noise = 1.0 if self.label_noise is None else self.label_noise

@@ -43,7 +43,7 @@ class InteractiveRelease(SingleCopy):
     erm : KernelERM
         Fitted model.
     epsilon : float or array_like of shape (n_rows,)
-        Privacy cost of the whole release in nats, as one number or one for each row.
+        Privacy cost of the whole release in nats, as one number or one number for each row.
     delta : float
         Strictly between 0 and 1.
     max_queries : int

@@ -108,7 +108,6 @@ def function_epsilon(delta: float) -> Calibration:
 
 
 def _published(count: int, delta: float, proven: Calibration) -> Calibration:
-    """Return the pointwise maximum of the published and the proven calibration."""
     factor = CONSTANT * np.sqrt(count) * np.log(4.0 / delta)
     return lambda shifts: np.maximum(factor * shifts, proven(shifts))
 

@@ -33,7 +33,7 @@ def compare_reports(
 ) -> pd.DataFrame:
     """Compare the tables, settings and versions of two reports, except times and memory.
 
-    Rows are matched by keys that both tables have, otherwise by position. The result has a row for
+    Rows are matched by common keys of the tables, or else by position. The result has a row for
     each difference, with verdicts first. The columns are ``part`` ("result", "setting" or
     "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and ``relative`` difference.
 

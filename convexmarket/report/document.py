@@ -228,7 +228,8 @@ class Report:
             Unique text of the claim, and its source, such as "A, Fig. 2".
         holds : bool, sequence of bool or None
             Whether the results confirm the claim, or None if it was not tested. For several values,
-            the verdict is the number of True values. For a Series, labels of False values follow.
+            the verdict is the number of True values. For a Series, the verdict also lists the
+            labels of the False values.
         detail : str
             Numbers that support the verdict.
         """

@@ -214,7 +214,6 @@ def _show_covered(axes: Axes, points_per_pixel: float) -> None:
 
 
 def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
-    """Test whether ``path`` differs in height by at most one point from a path ``above``."""
     if min(len(above), len(path)) < 2 or (np.diff(above[:, 0]) < 0).any():
         return False
     points = np.concatenate([path, (path[1:] + path[:-1]) / 2])

@@ -165,7 +165,7 @@ def _in_child(seconds: float, megabytes: float, function: Function, *arguments: 
             with suppress(psutil.Error):
                 used = psutil.Process(child.pid).memory_info().rss / _MEGABYTE
             reply["peak_memory_mb"] = max(reply["peak_memory_mb"], used)
-            # A process started by the child may still hold the channel open.
+            # A process that the child started can keep the channel open.
             if receiver.poll(_INTERVAL):
                 message = receiver.recv()
                 if isinstance(message, dict):

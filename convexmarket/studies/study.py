@@ -67,7 +67,7 @@ class Study:
         function are names of ``axes`` or ``draw``, a :class:`numpy.random.Generator`:
         ``lambda gamma, draw: cm.Market(...)``.
     axes : mapping of str to sequence, optional
-        The values of each axis: numbers or text. Every combination is a run.
+        Values of each axis, which are numbers or text. Every combination is a run.
     draws : int, default 1
         Number of draws at each point for functions with a parameter ``draw``. The k-th draw has
         the same random numbers at every point, so that points are compared on paired draws.
@@ -254,7 +254,6 @@ class Study:
 
 
 def _missing(values: Sequence[Any]) -> list[Any]:
-    """Return a list with the placeholder for an axis on which the runs do not depend."""
     if isinstance(values, range):
         return [0]
     return [""] if any(isinstance(value, str) for value in values) else [np.nan]
@@ -269,7 +268,7 @@ def _parameters(function: Any, *, required: bool = False) -> set[str]:
 
 
 def _made(entry: Any, point: Row, seed: int) -> Any:
-    """Return a market or learner. A function is called with its axes and random numbers."""
+    """Return a market or learner. A function is called with axis values and a generator."""
     if hasattr(entry, "fit"):
         return unfitted(entry)
     if not callable(entry):

@@ -396,7 +396,6 @@ class ClassifierFile(LearningFile):
         }, {**self._baseline(rows), "one_class_error": float(1 - common), "caveats": CAVEATS}
 
     def _search(self, sold: Any, rows: Any) -> learners.PrivateSearch:
-        """Return a private search over values of Lambda that half of the privacy sold permits."""
         candidates = []
         for value in self.learner.candidates:
             with suppress(errors.ParameterError):

@@ -455,7 +455,6 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return Runs("study", keys, frames, {**runs.facts, "seed": self.run.seed})
 
     def _draws(self, pair: CompareTable, options: dict[str, Any]) -> pd.DataFrame:
-        """Allocate the compared variants for each draw. The first draw uses the file's seed."""
         markets = {}
         for name, table in self.middles().items():
             is_drawn = any(part.count for part in table.sellers.groups or (table.sellers,))
