@@ -251,7 +251,6 @@ def _sentence(offer: Offer) -> str:
 
 
 def _state_of(market: OnlineMarket) -> dict[str, Any]:
-    """Return the counts, totals and plans of a market."""
     from convexmarket.online.outcome import planned
 
     counts, start = market.counts(), market.policy.start

@@ -106,7 +106,7 @@ class LearningFile(tables.ProblemFile):
     objective: BuyerTable
     learner: LearnerTable
 
-    #: Purposes of the public rows.
+    #: Purposes for which a file declares public rows, such as "validation" and "test".
     purposes: ClassVar[tuple[str, ...]]
     #: Constructor arguments that follow from other tables of the file.
     facts: ClassVar[Any]
