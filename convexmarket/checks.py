@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
 
-#: Range of public parameters of learners and releases, whose squares and ratios are finite.
+#: Bounds on public parameters of learners and releases, so that squares and ratios are finite.
 SMALLEST, LARGEST = 1e-100, 1e100
-#: Range of the entries of rows, whose sums of squares neither overflow nor lose digits.
+#: Bounds on nonzero entries of rows, so that sums of squares neither overflow nor lose digits.
 LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
 #: Largest number of characters of a value in an error message, and largest length of an id.
 _SHOWN, LONGEST = 120, 200
@@ -57,7 +57,7 @@ def as_float(value: object) -> float:
 
 def _check(inside: Callable[[float], bool], what: str, name: str, value: object) -> float:
     number = as_float(value)
-    if not inside(number):  # also for NaN
+    if not inside(number):  # NaN is not inside
         raise ParameterError(f"{name} must {what}, got {value!r}")
     return number
 
@@ -211,7 +211,7 @@ def label_array(values: Any) -> NDArray[Any]:
     """Convert labels to a read-only array. Labels of several lengths yield an empty matrix."""
     try:
         labels = np.array(values)
-    except ValueError:  # lists of several lengths
+    except ValueError:  # the lists have several lengths
         labels = np.empty((0, 0))
     labels.flags.writeable = False
     return labels

@@ -50,7 +50,7 @@ from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payment
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-#: Number of markets drawn for a budget, solves per payment, and seconds of an announced stage.
+#: Markets drawn for a budget, solves per payment, and seconds above which a time is announced.
 _DRAWS, _SOLVES_PER_PAYMENT, _LONG = 25, 1.5, 10.0
 _DEPENDENCIES = "numpy scipy pandas scikit-learn cvxpy clarabel ecos highspy osqp scs"
 _TERMS_OF_SALE = (
@@ -224,7 +224,7 @@ class Deal(Shown):
             try:
                 if self.model is not None:
                     contents[place / "model.json"] = saved_model(self.model)
-            except NotSupportedError as error:  # for a user-defined learner
+            except NotSupportedError as error:  # the learner is user-defined
                 page += f"\n\nThe model is not written here: {error}"
             contents[place / "deal.md"] = f"{page}\n".encode()
         write_together(contents, private=True, force=force)
@@ -386,9 +386,9 @@ def buy(
 ) -> Deal:
     """Make an offer to every seller of a table, and train a model with the privacy bought.
 
-    A :class:`~convexmarket.errors.UselessModelWarning` before the training means that noise and
-    regularization under this budget make the model no better than a constant, and one after the
-    training that it is no better on the ``test`` rows.
+    A :class:`~convexmarket.errors.UselessModelWarning` before the training means that the model is
+    expected to predict no better than a constant. After the training, the warning means that the
+    model predicts the ``test`` rows no better than a constant.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class ReleaseExhaustedError(ConvexMarketError):
 class QueriesExhaustedError(ReleaseExhaustedError):
     """The number of questions exceeds the limit of the release."""
 class UpdatesExhaustedError(ReleaseExhaustedError):
-    """The release has no updates of its public model left."""
+    """The release has made all permitted updates of its public model."""
 class MarketClosedError(ConvexMarketError):
     """The online market does not quote new sellers, because it is full or closed."""
 class OfferError(ConvexMarketError, ValueError):
@@ -51,7 +51,7 @@ class InfeasibleMarketError(AllocationError):
 class UnattainedOptimumError(AllocationError):
     """The objective has an infimum that no finite, positive amount of privacy attains."""
 class SolverError(AllocationError):
-    """A numerical solver failed; the message contains its name and its status."""
+    """A numerical solver failed. The message contains the solver's name and status."""
 class LooseCertificateWarning(UserWarning):
     """The gap of an allocation exceeds the requested gap, but the lower bound is valid."""
 class PriorFromReportsWarning(UserWarning):

@@ -43,7 +43,7 @@ def write_together(
             keep_access(place, fresh[place])
         for place in contents:
             if place.is_file():
-                try:  # a hard link, or a copy if the file system has no hard links
+                try:  # make a hard link, or a copy if the file system has no hard links
                     os.link(place, former[place])
                 except OSError:
                     shutil.copy2(place, former[place])

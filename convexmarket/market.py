@@ -131,7 +131,7 @@ class Market(Written, Shown):
             raise ParameterError(
                 "gamma, the weight of Payments, must be > 0, or privacy would be free, got 0"
             )
-        if sellers.parts is None:  # in parts, only pieces of this package are supported
+        if sellers.parts is None:  # sellers in parts support only pieces of this package
             costs = sellers.cost_parameter or sellers.virtual_costs
             pieces.check_convex((*self.terms, *constraints), costs)
         if sellers.prior_is_from_reports:
@@ -174,7 +174,7 @@ class Market(Written, Shown):
 
     @property
     def form(self) -> MarketNumbers:
-        """The numeric form of the market, computed on each access if a number is a parameter."""
+        """The numeric form of the market, computed on each access if it depends on parameters."""
         if (form := vars(self).get("_form")) is None:
             psi, changing = self.sellers.virtual_costs, self.sellers.cost_parameter is not None
             numbers = MarketNumbers(psi, parametric=changing)
@@ -205,7 +205,8 @@ class Market(Written, Shown):
         """Whether a seller's guarantee decreases with its report, so that truthful prices exist.
 
         The verdict is "by construction", "not guaranteed" or "unknown" (docs/theory.md, 9.4). It
-        does not cover joint misreports, or numbers from reports as in ``Losses(-20 * reports)``.
+        covers neither coordinated misreports of several sellers nor numbers computed from reports,
+        such as ``Losses(-20 * reports)``.
         """
         declared, m = (*self.terms, *self.constraints), len(self.sellers)
         readers = {piece.reading(m): piece for piece in reversed(declared)}

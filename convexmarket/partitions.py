@@ -246,7 +246,7 @@ def _forms(part: Any, number: int) -> tuple[Sequence[str], NDArray[np.uint64]]:
 
 
 def _hashes(window: int, windows: int, part: Any, number: int, size: int) -> NDArray[np.uint64]:
-    """Compute the hashes of ids, and return the hashes in one window."""
+    """Compute the hashes of ids, and return those that equal ``window`` modulo ``windows``."""
     hashes = _forms(part, number)[1]
     if hashes.size != size:
         raise SellersError(f"partition {number} has {size} sellers and {hashes.size} ids")

@@ -82,8 +82,8 @@ class Sellers(Shown):
     groups: NDArray[Any] | None
     parts: SellerParts | None
     _costs: Floats | cp.Parameter | None
-    _prior_of: Ints  # index in priors of each seller's prior
-    _index: pd.Index[Any] | None  # labels of the columns given
+    _prior_of: Ints  # position in priors of the prior of each seller
+    _index: pd.Index[Any] | None  # labels of the given columns
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class Sellers(Shown):
         if labels is None or len(labels) != len(self):
             return
         if self._index is None and (isinstance(self.ids, range) or checks.is_default(labels)):
-            return  # matched by position
+            return  # columns without labels are matched by position
         if self._index is None or not labels.equals(self._index):
             _check_order(labels, pd.Index(self.ids), name, strict=self._index is not None)
 
@@ -293,7 +293,7 @@ def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints
 def _check_order(
     labels: pd.Index[Any], ids: pd.Index[Any], name: str, strict: bool = False
 ) -> None:
-    """Raise an error for labels that are reordered ids or, with ``strict``, other labels."""
+    """Raise an error if labels are reordered ids or, with ``strict``, differ from the ids."""
     same = not labels.symmetric_difference(ids, sort=False).size
     if not labels.equals(ids) and (same or strict):
         raise DataError(
@@ -328,7 +328,7 @@ def _replaced(values: Floats | None, position: int, value: float) -> Floats:
 
 
 def _costs(name: str, values: Any) -> Any:
-    """Convert to a read-only vector of finite numbers >= 0, or check a parameter."""
+    """Convert numbers >= 0 to a read-only vector, or check a CVXPY parameter."""
     if isinstance(values, cp.Parameter):
         if values.ndim != 1 or values.size == 0 or not values.is_nonneg():
             raise SellersError(

@@ -45,7 +45,7 @@ def audit_privacy(
     If the privacy loss has a formula, the audit maximises the loss over outputs and neighbouring
     data sets, and runs the mechanism to test the conditions of the formula. Otherwise, the
     frequencies of an event in releases on neighbouring data sets prove a lower bound on epsilon.
-    Timing and floating-point digits are not tested.
+    The audit does not test timing or the last digits of floating-point numbers.
 
     Parameters
     ----------

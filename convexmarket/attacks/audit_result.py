@@ -19,11 +19,11 @@ ROUNDING = 1e-9  # largest relative excess of a measured loss over its claim due
 
 
 class AuditCheck(NamedTuple):
-    """Check of a condition on which the measured losses rely."""
+    """Result of a test of an assumption on which the measured losses rely."""
 
     name: str
     passed: bool
-    detail: str  # the measurement in words and numbers
+    detail: str  # description of the measurement
 
 
 class Neighbours(NamedTuple):
@@ -34,7 +34,7 @@ class Neighbours(NamedTuple):
     y: NDArray[Any]
     X_other: Floats
     y_other: NDArray[Any]
-    output: Floats | None = None  # None if the loss does not depend on the output
+    output: Floats | None = None  # None if the loss does not depend on outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class PrivacyAudit(Shown):
 
     @property
     def witness(self) -> Neighbours:
-        """Pair of neighbouring data sets with the largest ratio of measured loss to claim."""
+        """Neighbouring data sets with the largest ratio of measured loss to claimed epsilon."""
         return self.witnesses[int(np.argmax(self.ratios))]
 
     @property
@@ -93,7 +93,7 @@ class PrivacyAudit(Shown):
 
     @property
     def passed(self) -> bool:
-        """Whether no measured loss exceeds its claim and every check passed."""
+        """Whether no measured loss exceeds its claimed epsilon and every check passed."""
         return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
 
     def to_frame(self) -> pd.DataFrame:

@@ -33,12 +33,12 @@ __all__ = ["LEAK", "Mechanism", "View", "audit_draws", "audit_learner", "draw_se
 Floats = NDArray[np.float64]
 #: Function that maps a data set to a function from seeds to releases.
 Mechanism = Callable[[Floats, NDArray[Any]], Callable[[int], Any]]
-#: Function from a release to its published numbers.
+#: Function that maps a release to its published numbers.
 View = Callable[[Any], ArrayLike]
 Replacements = tuple[ArrayLike, ArrayLike] | None
 Rows = tuple[Floats, NDArray[Any]]
 
-PILOT = 0.025  # share of the draws for the choice of the two versions of a row
+PILOT = 0.025  # share of the draws that serve to choose the two versions of a row
 LEAK = "the mechanism warns that private data leak"
 THRESHOLDS = 40
 
@@ -49,7 +49,7 @@ def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
 
 
 def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
-    """Run a fit without displaying warnings. Return the result, and whether a leak was reported."""
+    """Run a fit silently. Return the result, and whether a PrivacyLeakWarning was issued."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fit()
@@ -65,14 +65,14 @@ def audit_learner(
     view: View | None = None,
     replacements: Replacements = None,
 ) -> PrivacyAudit:
-    """Audit a learner statistically by its published numbers."""
+    """Audit a learner by comparing the numbers that it publishes on neighbouring data sets."""
     requested = getattr(mechanism, "epsilon", None) if epsilon is None else epsilon
     granted = Granted.of(X, requested).epsilon
     simulates = "random_state" in signature(mechanism.fit).parameters
 
     def release(X: Floats, y: NDArray[Any], seed: int) -> Learner:
         source: dict[str, Any] = {"random_state": Simulation(seed)}
-        if not simulates:  # draws are not published, so an account without limits is charged
+        if not simulates:  # draws are not published, so an account with infinite budgets is charged
             source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
         return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
 
@@ -86,7 +86,7 @@ def audit_learner(
 
 
 def _published_numbers(model: Any) -> Floats:
-    """Return the numbers in attributes whose names end in ``_``."""
+    """Return the numbers in the fitted attributes of a model, whose names end in ``_``."""
     public = {name: v for name, v in sorted(vars(model).items()) if name[-1] == "_" != name[0]}
     arrays = [np.asarray(v) for v in public.values() if not isinstance(v, Guarantee)]
     numbers = [array.astype(np.float64).ravel() for array in arrays if array.dtype.kind in "fiub"]
@@ -145,7 +145,7 @@ def audit_draws(
 
 
 def _answers(questions: Floats, release: Any) -> Floats:
-    """Return the predictions of a release, and their number, which is also published."""
+    """Return the predictions of a release, padded with zeros, and the number of predictions."""
     try:
         answers = release.predict(questions)
     except Exhausted as error:
@@ -163,7 +163,7 @@ def _best_neighbours(
     replacements: Replacements,
     few: int,
 ) -> list[Rows]:
-    """Choose the two versions of a row whose releases differ most in a few draws."""
+    """Return two data sets that differ in a row, whose releases differ most in ``few`` draws."""
     norms = np.linalg.norm(X, axis=1)
     norms[row] = -1.0
     made = [X[row], -X[row], np.zeros_like(X[row]), X[norms.argmax()], X[(X @ X[row]).argmin()]]
@@ -193,7 +193,7 @@ def _best_neighbours(
 
 
 def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[float, str]:
-    """Bound epsilon from below by the best event, and describe the counts of this event."""
+    """Compute a lower bound on epsilon from an event, and describe how often the event occurs."""
     third = len(pair[0]) // 3
     learn, count = [sample[:third] for sample in pair], [sample[third:] for sample in pair]
     centre = (learn[0].mean(axis=0) + learn[1].mean(axis=0)) / 2.0
@@ -224,7 +224,7 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
 def loss_of_frequencies(
     count: int, draws: int, other_count: int, other_draws: int, delta: float, confidence: float
 ) -> float:
-    """Compute a lower bound on epsilon from frequencies of an event (Clopper-Pearson)."""
+    """Bound epsilon from below by the frequencies of an event in two samples (Clopper-Pearson)."""
     tail = (1.0 - confidence) / 2.0
     low = float(stats.beta.ppf(tail, count, draws - count + 1)) if count else 0.0
     high = 1.0

@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 Rows = tuple[Floats, NDArray[Any]]
 Check = tuple[AuditCheck, float]
 
-REFERENCE = 40  # draws of the claimed distribution for each release
+REFERENCE = 40  # number of draws of the claimed distribution for each release
 AGREEMENT = 1e-5  # relative tolerance between two computations of the same noise
 LARGEST_ALLOWED = 0.1  # largest tolerance of the comparison, in units of the noise
 #: Attributes of fitted learners that must not depend on rows.
@@ -48,7 +48,7 @@ SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": Fa
 SEARCH |= {"vectorized": True, "updating": "deferred"}
 STARTS = 2
 SHORTEST, LONGEST = -2.0, 2.5  # decimal logarithms of output lengths in units of 1/data_norm_
-BLOCKS, LINES = 3, 6  # largest numbers of feature blocks, and of axes and projections
+BLOCKS, LINES = 3, 6  # largest numbers of feature blocks, of axes and of projections
 
 
 def audit_by_formula(
@@ -81,7 +81,7 @@ def audit_by_formula(
 class _ObjectiveAudit:
     """Audit of objective perturbation on one data set, with rows in a ball."""
 
-    scale = 1.0  # relative size of the noise
+    scale = 1.0  # size of the noise, relative to the claim
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
         self.mechanism, self.X, self.y, self.granted = mechanism, X, y, granted
@@ -95,7 +95,7 @@ class _ObjectiveAudit:
             low, width = domain.low, domain.width
         else:
             width = domain.data_norm * width
-        self.extremes = low + 0.5 * width, low + width  # interior point, and boundary
+        self.extremes = low + 0.5 * width, low + width  # an interior point, and the boundary
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
         self.loss: Any = getattr(plan, "loss", None)
@@ -109,11 +109,11 @@ class _ObjectiveAudit:
         confidence: float,
         rng: np.random.Generator,
     ) -> PrivacyAudit:
-        """Audit the given rows, or rows with small to large claims."""
+        """Audit the given rows or, by default, rows whose epsilons range from small to large."""
         data = self.X, self.y
         self.model: Any = self.fit(*data, draw_seeds(rng, 1)[0])
         claim = self.model.guarantee_
-        if rows is None:  # rows with evenly spaced claims, and with the smallest claim per weight
+        if rows is None:  # evenly spaced epsilons, and the smallest ratio of epsilon to weight
             used = np.flatnonzero(self.weights > 0)
             order = used[np.argsort(claim.epsilon[used], kind="stable")]
             modest = used[np.argmin(claim.epsilon[used] / self.weights[used])]
@@ -153,9 +153,10 @@ class _ObjectiveAudit:
         return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
 
     def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
-        """Convert numbers in [0, 1] to candidates: points, labels and output lengths.
+        """Convert numbers in [0, 1] to the points, labels and output lengths of candidates.
 
-        Points (4, dimensions, n_candidates) are both versions of the row, and a row of each group.
+        The points, shape (4, dimensions, n_candidates), are the two versions of the audited row and
+        one row for each of the two groups of other rows.
         """
         loss, bounds = self.loss, self.domain.labels.numbers(self.labels)
         length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / self.model.data_norm_
@@ -207,14 +208,14 @@ class _ObjectiveAudit:
 
     @property
     def rounding(self) -> float:
-        """Largest shift of the noise due to the tolerance of the fit."""
+        """Bound on the change of the computed noise that is due to the tolerance of the fit."""
         pull = self.model.data_norm_ * self.loss.lipschitz
         return float(2.0 * self.model.tol_ * self.granted.epsilon.sum() / pull)
 
     def without_second_noise(
         self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
-        """Return an audit of the mechanism without its second noise, and a check of this noise."""
+        """Return the audit without second noise, and a check of the law of the second noise."""
         if not getattr(self.model, "solver_epsilon_", None):
             return self, []
         model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
@@ -231,7 +232,7 @@ class _ObjectiveAudit:
         return first, [check._replace(passed=bool(check.passed and on_lattice))]
 
     def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
-        """Compare the noise of one seed on neighbouring data, for audited and other rows."""
+        """Check that the noise of a seed does not change if a row of the data is replaced."""
         name, seed = "replacing a row does not change the noise", draw_seeds(rng, 1)[0]
         noise = self.noise((self.X, self.y), seed)
         allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self.rounding
@@ -288,7 +289,7 @@ class _ObjectiveAudit:
         return AuditCheck(name, True, f"equal on {tried} data sets that differ in one row")
 
     def _sides(self, X: Floats, y: NDArray[Any], row: int) -> list[Rows]:
-        """Return copies of the data with different versions of a row, including domain ends."""
+        """Return copies of the data in which a row has its own or extreme features and labels."""
         versions = list(product((X[row], *self.extremes), self.labels))
         sides = [(X.copy(), y.copy()) for _ in versions]
         for side, (x, label) in zip(sides, versions, strict=True):
@@ -372,8 +373,8 @@ class _OutputAudit(_ObjectiveAudit):
 def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -> Check:
     """Compare norms and projections of noise vectors with draws of the claimed distribution.
 
-    The second result is one if the distribution is not refuted. Otherwise, it is an upper
-    confidence bound, at most one, on the relative size of the noise.
+    The second result bounds the mean norm of the noise, relative to the claimed mean norm. It is an
+    upper confidence bound, at most one, or exactly one if the distribution is not refuted.
     """
     lines = np.eye(noises.shape[1])[:LINES]
     if noises.shape[1] > 1:
@@ -398,10 +399,9 @@ def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Fl
 
 
 def _spread(size: int, count: int) -> NDArray[np.intp]:
-    """Return at most ``count`` evenly spaced positions below ``size``."""
+    """Return at most ``count`` evenly spaced integers from 0 to ``size - 1``."""
     return np.linspace(0, size - 1, min(count, size)).astype(np.intp)
 
 
 def _stretched(numbers: Floats) -> Floats:
-    """Stretch numbers in [0, 1] so that one eighth is exactly 0, and one eighth exactly 1."""
     return np.clip(4.0 / 3.0 * numbers - 1.0 / 6.0, 0.0, 1.0)

@@ -23,7 +23,7 @@ Audit = Callable[..., PrivacyAudit]
 Jobs = dict[tuple[str, str], Audit]
 Progress = Callable[[str, int, int], None]
 
-DRAWS, SLOW_DRAWS = 1_200, 300  # number of releases on each data set
+DRAWS, SLOW_DRAWS = 1_200, 300  # numbers of releases on each data set
 
 
 def audit_mechanisms(

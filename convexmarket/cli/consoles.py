@@ -76,7 +76,7 @@ def say(text: object, *, to: Console = _out, style: str = "") -> None:
 
 
 def stages(status: Any) -> Callable[[str], None]:
-    """Return a function that shows a stage, or prints long stages if there is no terminal."""
+    """Return a function that shows the current stage or, without a terminal, prints long stages."""
 
     def show(stage: str) -> None:
         status.update(f"{stage} ...")
@@ -94,7 +94,7 @@ def print_json(results: Any) -> None:
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
-    """Print one label and its value per line."""
+    """Print labels and their values, one pair on each line."""
     from convexmarket.report.table_formats import format_cell
 
     width = max(map(len, pairs))
@@ -137,7 +137,7 @@ def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
 
 
 def check_ending(file: Path, option: str = "--out") -> None:
-    """Raise an error if the name of a table ends in neither .csv nor .json."""
+    """Raise an error if the name of an output file ends in neither .csv nor .json."""
     if file.suffix.lower() not in (".csv", ".json"):
         raise ParameterError(f"{option} {file} is neither .csv nor .json; choose one of them")
 
@@ -169,13 +169,13 @@ def check_report_folder(folder: Path, *, force: bool = False) -> None:
 
 
 def needs(option: str, given: object, **others: object) -> None:
-    """Raise an error for options without the option on which they depend."""
+    """Raise an error if options are given without the option on which they depend."""
     for flag in _given(others) if given in (None, False) else ():
         raise ParameterError(f"{flag} requires {option}; add {option}, or remove {flag}")
 
 
 def excludes(option: str, **others: object) -> None:
-    """Raise an error for options together with an option that disables them."""
+    """Raise an error if options are given together with an option that excludes them."""
     for flag in _given(others):
         raise ParameterError(f"{option} and {flag} exclude each other; omit one of them")
 
@@ -270,7 +270,7 @@ def _stop_loading(*_: object) -> None:
 
 
 def _output() -> tuple[object, ...]:
-    """Identify the standard output by its object and, if possible, its file."""
+    """Return numbers that identify the object and, if possible, the file of the standard output."""
     try:
         file = os.fstat(sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):

@@ -106,7 +106,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
-    """Use a journal, and print the findings or, after an interrupt, how to resume."""
+    """Perform runs with a journal, and print their statements or, if interrupted, how to resume."""
     journal = journal_of(folder)
     if fresh:
         journal.unlink(missing_ok=True)
@@ -176,7 +176,7 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 
 def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
-    """Run changed problem files, and write the index. The exit code is 3 if a file fails."""
+    """Run changed problem files, and write the index. The exit code is 3 if any file fails."""
     from convexmarket.io import check_place
     from convexmarket.report import write_index
     from convexmarket.studies.files import load_file

@@ -224,7 +224,7 @@ def close(
             ui.say("The market is closed without a model; the accepted payments remain due.")
             return
         target = target or folder / "report"
-        ui.check_report_folder(target)  # before the final closing of the market
+        ui.check_report_folder(target)  # before the market is closed permanently
         with OnlineMarket(folder) as market:
             options: Any = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)
@@ -235,7 +235,7 @@ def close(
 
 
 def _sentence(offer: Offer) -> str:
-    """Describe an offer to the seller."""
+    """Describe an offer in a sentence that is addressed to the seller."""
     from convexmarket.report import format_number
 
     who = f"Seller {offer.id}, number {offer.number:,}, at a sensitivity of {offer.sensitivity:g}"
@@ -251,7 +251,6 @@ def _sentence(offer: Offer) -> str:
 
 
 def _state_of(market: OnlineMarket) -> dict[str, Any]:
-    """Return the counts, totals and plans of a market."""
     from convexmarket.online.outcome import planned
 
     counts, start = market.counts(), market.policy.start

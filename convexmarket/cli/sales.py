@@ -27,7 +27,7 @@ _DASK = typer.Option(help="Dask workers for Parquet (local or an address). --out
 _TRUST = typer.Option("--trust-scheduler", help="Use a scheduler without TLS; others can run code.")
 _MARKET = Path("market.toml")
 Label = Literal["class", "number"]
-#: Consequences if no column has a common name for a role.
+#: Messages for roles for which no column with a common name was found.
 _WITHOUT = {
     "id": "not recognised; sellers are identified by line numbers",
     "report": "not recognised; reports are simulated, and nothing can be bought",

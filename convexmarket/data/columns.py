@@ -16,9 +16,9 @@ __all__ = ["ID_NAMES", "REPORT_NAMES", "Role", "bare", "feature_columns", "roles
 
 Role: TypeAlias = Literal["id", "report", "group", "quota"]
 
-#: Names of a column of ids that are recognised only as whole names, not as words in a name.
+#: Names of id columns that are recognised only as whole names, not as words in a longer name.
 _WHOLE = ("patient", "person", "subject", "customer", "user", "client", "nr", "no")
-#: Common names of the columns of ids and reports, the most likely first.
+#: Common names of the columns of ids and of reports, in the order of preference.
 ID_NAMES = ("id", "seller", "name", "seller_id", *_WHOLE)
 REPORT_NAMES = ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "cost", "c")
 #: Common names of columns that describe the sale.

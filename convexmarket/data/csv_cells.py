@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 __all__ = ["guarded", "may_be_guarded", "unguarded", "write_csv"]
 
-#: Number of rows written at a time.
+#: Number of rows that are written at a time.
 PIECE = 100_000
 #: Characters that start a formula, and their full-width forms.
 _SIGNS = "=+@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}"
 _SIGNS += "\N{FULLWIDTH HYPHEN-MINUS}-"
 _ANY_SIGN = re.compile(f"[{_SIGNS}]")
-#: Pattern of the start of a cell and of apostrophes before a formula character, for any separator.
+#: Pattern of the start of a cell, and of the apostrophes before a character that starts a formula.
 _BEGINNING = re.compile(rf"""((?:^|[,;|])[\s"]*)('*)(?=[{_SIGNS}])""")
 #: Pattern of tabs and line breaks in a text.
 _TEARS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
@@ -64,7 +64,7 @@ def may_be_guarded(column: Any) -> bool:
 
 
 def write_csv(table: pd.DataFrame, file: TextIO) -> None:
-    """Write a table without its index. Quote and guard text, but do not quote numbers.
+    """Write a table without its index as CSV. Quote text, and protect it by :func:`guarded`.
 
     Missing values are written as empty cells.
     """

@@ -39,7 +39,7 @@ LONGEST_ROW = 4_000_000
 #: Largest number of cells of a table in memory. A cell uses about 20 bytes.
 MOST_CELLS = 200_000_000
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
-#: Pattern of digits, points and commas with an optional exponent.
+#: Pattern of texts that can be numbers: a sign, digits, points, commas and an exponent.
 NUMERIC = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -226,7 +226,7 @@ def _rows(
 
 
 def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]]:
-    """Return a mask of the rows that are not blank, or None for all rows, and their lines."""
+    """Return a mask of the nonblank rows, or None if no row is blank, and their line numbers."""
     blank, breaks = pa.scalar(True), np.zeros(table.num_rows, dtype=np.int64)
     for column in table.columns:
         blank = pc.and_(blank, pc.equal(pc.utf8_trim_whitespace(column), ""))
@@ -281,7 +281,7 @@ def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
 
 
 def _number(text: str) -> float:
-    """Parse a number of ASCII digits. Return NaN for underscores, which Python allows."""
+    """Parse a number in ASCII digits. Return NaN for other texts, such as "1_000"."""
     if "_" in text or not text.isascii():
         return math.nan
     try:

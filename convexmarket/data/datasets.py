@@ -28,7 +28,7 @@ __all__ += ["scale_rows", "synthetic", "synthetic_regression", "wdbc"]
 
 Array = NDArray[np.float64]
 
-#: Share of the public rows that are in the ball before the projection.
+#: Share of the public rows that lie in the ball without being projected.
 _TYPICAL_QUANTILE = 0.9
 #: Radius of the ball that is scaled to the unit ball. The outer circle has radius 1.
 _CIRCLES_RADIUS = 1.5
@@ -47,7 +47,7 @@ class MarketData:
     X_test, y_test : ndarray
         Rows for the final evaluation.
     feature_names : tuple of str
-        Names of the columns of X; a constant column is called ``"intercept"``.
+        Names of the columns of X. A constant column is called ``"intercept"``.
     data_norm : float
         The public bound on the Euclidean norm of every row.
     description : str
@@ -209,7 +209,7 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Draw points near two concentric circles, not linearly separable and in the unit ball.
+    """Draw points in the unit ball near two concentric circles, which are not linearly separable.
 
     Parameters
     ----------

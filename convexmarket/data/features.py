@@ -193,7 +193,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return np.array(mask + [False] * self.intercept)
 
     def _part(self, cells: pd.Series[Any], name: str, public: Column) -> NDArray[np.float64]:
-        """Return the features of one column, before they are scaled."""
+        """Compute the features of one column, before they are scaled into the ball."""
         is_empty, what = cells.isna(), f"the cell of the column {name!r}"
         place = str(cells.index.name or "row")
         if self.missing == "error":

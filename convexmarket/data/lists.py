@@ -28,12 +28,12 @@ __all__ = ["Supported", "blame", "blank", "checked_ids", "checked_list", "clippe
 __all__ += ["columns_listed", "digest", "is_class", "read_list", "read_sales", "refuse"]
 
 NO_NUMBER = "is not a number, or is ambiguous; write 1234.5, and use one decimal sign throughout"
-#: Maps options of the command line to arguments of :func:`convexmarket.price`.
+#: Argument of :func:`convexmarket.price` for each option of the command line.
 _IN_PYTHON = {"--id-column": "id", "--sensitivity-column": "ask", "--group-column": "group"}
-#: Maps arguments in Python to the keys of a problem file.
+#: Key of a problem file for each argument in Python.
 _IN_FILES = {"id": "sellers.id", "ask": "sellers.report", "group": "sellers.group"}
 EPSILON_NAMES, PRICE_NAMES = ("epsilon", "eps"), ("payment", "price")
-#: Largest number of characters of a value in a message.
+#: Largest number of characters of a value that a message quotes.
 SHOWN = 60
 #: Pattern of ASCII ids in normal form.
 _PLAIN = "[!-~]([ -~]{0,198}[!-~])?"
@@ -154,7 +154,7 @@ def checked_list(
         if not forms.is_unique:
             why = f"is the id of an earlier seller (column {names['id']!r}); ids must be distinct"
             refuse(place, forms.duplicated(), why, cells=table["id"])
-    pa.default_memory_pool().release_unused()  # the search for equal ids needs the most memory
+    pa.default_memory_pool().release_unused()  # needed by the search for equal ids
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 
@@ -214,7 +214,7 @@ def read_sales(path: str | Path) -> pd.DataFrame:
 def _report_faults(
     numbers: pd.Series[float], prior: Supported | None
 ) -> list[tuple[pd.Series[bool], str]]:
-    """Find invalid or ambiguous reports, with the reasons."""
+    """Return a mask of reports for each reason for which reports are invalid or ambiguous."""
     faults = [
         (numbers.isna(), NO_NUMBER),
         (numbers < 0, "is negative, but a sensitivity must be >= 0"),
@@ -231,7 +231,7 @@ def _report_faults(
 
 
 def blank(values: pd.Series[Any]) -> pd.Series[bool]:
-    """Test for missing entries and for text without a visible character."""
+    """Return a mask of the entries that are missing or have no visible character."""
     missing = values.isna()
     if not pd.api.types.is_numeric_dtype(values):
         missing |= values.astype(str).str.strip() == ""
@@ -278,7 +278,7 @@ def columns_listed(columns: Iterable[Any]) -> str:
 
 
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
-    """Test which labels equal a class. A numeric class is compared with numbers."""
+    """Return a mask of the labels that equal a class. A numeric class is compared with numbers."""
     if isinstance(known, str):
         return (labels.astype(str).str.strip() == known).to_numpy()
     return (numbers_in(labels) == known).to_numpy()
@@ -294,7 +294,7 @@ def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
 
 
 def refuse(place: str, wrong: Any, why: str, what: str = "", cells: Any = None) -> None:
-    """Raise an error if rows are wrong. The message quotes a cell if ``cells`` is given."""
+    """Raise an error if a row is wrong. If ``cells`` is given, the message quotes a wrong cell."""
     bad = np.flatnonzero(wrong)
     if bad.size:
         cell = [] if cells is None else [clipped(cells.iloc[bad[0]])]

@@ -9,8 +9,8 @@ Write the objective as ``Phi(w, a) + 2*r*||w||/eta + gamma*eta*psi'a + sigma/eta
 expected noise, and let rho be the convexity ratio. A share ``(1 - sqrt(rho))`` of the curvature of
 the spread and of the regularization can be separated before Phi is replaced by its tangent, because
 the remainder is still convex. As in the cuts of :mod:`convexmarket.allocation.cuts`, the separated
-shares are added to the bound. The search over eta is the same as in that module. The minimum of the
-bound over the models has a closed form, which is concave and nondecreasing in 1/eta.
+shares are added to the bound. That module describes the search over eta. The minimum of the bound
+over the models has a closed form, which is concave and nondecreasing in 1/eta.
 
 The best model for given purchases is the solution of a weighted logistic regression,
 
@@ -49,12 +49,14 @@ from convexmarket.terms import EtaRange, Losses
 
 Floats = NDArray[np.float64]
 
-#: Alternations before a quasi-Newton run, its maximal steps, and maximal alternations at fixed eta.
+#: Number of alternations before a quasi-Newton run, largest number of iterations of this run, and
+#: largest number of alternations at a fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
 _TOLERANCE = 1e-10  # norm of a model's gradient, relative to the largest norm of a row
-#: Relative gap and maximal evaluations of an exact search, and relative gap of a conic search.
+#: Relative gap and largest number of solves of an exact search over eta, and relative gap of a
+#: search with a conic solver.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
-_POLISHES = 3  # steps after a search over eta
+_POLISHES = 3  # alternations after a search over eta
 
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
@@ -155,7 +157,7 @@ class PurchaseStep:
 
     @cached_property
     def form(self) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """The projectable form of the market and its active sellers, or None if there is none."""
+        """The projectable form of the market and its active sellers, or None if none exists."""
         return None if self.solver else ProjectableForm.of(self.joint.market.form)
 
     def priced(self, model: Floats) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
@@ -202,7 +204,7 @@ class PurchaseStep:
 
 
 class Descent:
-    """A descent in the joint problem, with its best point."""
+    """A descent in the joint problem, which stores the best point."""
 
     def __init__(self, joint: JointMarket, step: PurchaseStep, model: Floats) -> None:
         self.joint, self.step, self.model = joint, step, model
@@ -211,22 +213,21 @@ class Descent:
 
     @property
     def scale(self) -> float:
-        """The absolute value of the objective, which is replaced by a tiny number if it is zero."""
+        """Absolute value of the objective, or a tiny positive number if the objective is zero."""
         return max(abs(self.objective), float(np.finfo(float).tiny))
 
     def take(self, model: Floats, weights: Floats, eta: float) -> None:
-        """Replace the best point by this point unless the objective at this point is larger."""
+        """Replace the best point by a given point unless the given point has a larger objective."""
         objective = self.joint.objective(model, weights, eta)
         if objective <= self.objective:
             self.model, self.weights, self.eta = model, weights, eta
             self.objective = objective
 
     def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
-        """Alternate from the best model, at a fixed eta if ``eta`` is given.
+        """Alternate between purchases and models from the best model. If given, ``eta`` is fixed.
 
-        Alternation converges linearly. Therefore, a quasi-Newton method updates the model after
-        every few steps. It minimises the objective at the best purchase for each model. The
-        gradient is computed by the envelope theorem.
+        Alternation converges linearly, so every few steps a quasi-Newton method minimises the
+        objective at the best purchase for each model, with gradients by the envelope theorem.
         """
         joint = self.joint
 
@@ -318,7 +319,6 @@ class GlobalSearch:
         return Evaluated(descent.weights, eta, descent.objective, cut, descent.scale)
 
     def _cut(self, model: Floats, weights: Floats, eta: float) -> KeptSpreadCut:
-        """Compute the tangent of the convex remainder, and add the separated curvature."""
         joint, root = self.joint, float(np.sqrt(convexity_ratio(self.joint)))
         form = self.step.priced(model)
         assert form is not None

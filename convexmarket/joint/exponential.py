@@ -2,7 +2,7 @@ r"""Solve the joint problem in the variables ``z = log(a)`` by the convex-concav
 
 The objective is convex in (w, z) if the regularization is at least
 :func:`convexmarket.joint.convexity_threshold` (B, Theorem 4.1), but the set ``sum exp(z) = 1`` is
-not convex. By CVXPY's rules, a piece in ``exp(z)`` is convex only if it is convex and
+not convex. By CVXPY's rules, a piece evaluated at ``exp(z)`` is convex only if it is convex and
 *nondecreasing* in every weight. Scaling weights down to a sum of one then does not increase the
 objective, so ``sum exp(z) <= 1`` can be omitted. The convex-concave procedure replaces
 ``sum exp(z) >= 1`` by the tangent at a point z0, which is a stricter constraint.
@@ -38,7 +38,7 @@ from convexmarket.terms.pieces import Piece
 
 Floats = NDArray[np.float64]
 
-#: Shares of the average weight: the smallest in a logarithm, and the largest that is set to zero.
+#: Smallest weight in a logarithm, and largest weight set to 0, relative to the mean weight.
 _SMALLEST, _NOTHING = 1e-12, 1e-9
 #: Largest number of tangents in one round. The model is updated before z converges.
 _MAX_TANGENTS = 10
@@ -147,7 +147,7 @@ class ExponentialBlock(DeclaredMarket):
 
     @property
     def eta(self) -> float:
-        """Total privacy of the last solve, or the given value if eta is fixed or not yet solved."""
+        """Total privacy of the last solve, or the given eta if it is fixed or not solved yet."""
         return self._given * float(np.exp(0.0 if self._v.value is None else self._v.value))
 
     @property

@@ -124,10 +124,10 @@ def allocate_jointly(
     gap : float
         For convex problems, the relative gap at which the search over eta ends.
     solver : str, optional
-        A conic solver of CVXPY for the purchases. By default, they are computed exactly for
+        A conic solver of CVXPY for the purchases. By default, purchases are computed exactly for
         "alternating" and with CLARABEL for "exponential".
     tol, max_iterations : float and int, optional
-        Relative gain at which a descent ends, and maximal number of its iterations. The defaults
+        Relative gain at which a descent ends, and its largest number of iterations. The defaults
         are 1e-12 and 1000 for "alternating", and 1e-9 and 200 for "exponential".
     random_state : numpy.random.Generator or int, default 0
         Source of the random initial models.

@@ -47,9 +47,9 @@ Range: TypeAlias = tuple[ArrayLike, ArrayLike]
 #: Relative excess over a bound that is attributed to rounding.
 SLACK = 1e-12
 SINGLE_PRECISION, DOUBLE_PRECISION = 2.0**-23, 2.0**-52
-#: A row is not used if its epsilon is below this share of the mean epsilon.
+#: Share of the mean epsilon below which an epsilon is replaced by 0, so that its row is not used.
 TRACE = 1e-6
-#: Smallest value allowed for the largest epsilon.
+#: Smallest permitted value of the largest epsilon of a fit.
 LEAST = 1e-50
 
 
@@ -61,7 +61,7 @@ class Ball:
 
     @classmethod
     def of(cls, data_norm: Any, X: NDArray[Any] | None = None) -> Ball:
-        """Check a public bound, or compute the bound from the private rows X."""
+        """Check a public bound on the norms, or compute the bound from the private rows X."""
         if data_norm is not None:
             check_scales(data_norm=data_norm)
             return cls(float(data_norm))
@@ -70,7 +70,7 @@ class Ball:
         return cls(float(row_norms(np.asarray(X, dtype=np.float64)).max()) or 1.0)
 
     def rows(self, X: NDArray[Any], what: str = "rows") -> Floats:
-        """Convert rows to double precision, and shrink rows whose excess is due to rounding."""
+        """Convert rows to double precision, and shrink rows that exceed the bound by rounding."""
         single = X.dtype == np.float32
         slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
         X = np.asarray(X, dtype=np.float64)
@@ -92,7 +92,7 @@ class Ball:
 
     @property
     def assumption(self) -> str:
-        """Text of the assumption about the rows in a guarantee."""
+        """The assumption about the rows, as worded in a guarantee."""
         return f"the norm of every row is at most {self.data_norm:g}, a public bound"
 
 
@@ -102,7 +102,7 @@ class Box:
 
     low: Floats
     width: Floats
-    centre: float = 0.0  # subtracted from the features on the unit scale
+    centre: float = 0.0  # number that is subtracted from the features on the unit scale
     constant: float = 0.0  # value of an appended feature; 0 for no feature
 
     @classmethod
@@ -148,7 +148,7 @@ class Box:
 
     @property
     def assumption(self) -> str:
-        """Text of the assumption about the rows in a guarantee."""
+        """The assumption about the rows, as worded in a guarantee."""
         return "every feature is within feature_range, which is public"
 
 
@@ -191,13 +191,13 @@ class Classes:
 
     @property
     def assumption(self) -> str:
-        """Text of the assumption about the labels in a guarantee."""
+        """The assumption about the labels, as worded in a guarantee."""
         return f"the label set {tuple(self.values.tolist())} is public"
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Labels between two numbers."""
+    """The set of labels between two numbers."""
 
     low: float
     high: float
@@ -216,7 +216,7 @@ class Interval:
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
-        """Check that labels are in the interval, and clip labels that exceed it by rounding."""
+        """Check that labels are in the interval, and clip labels that are outside by rounding."""
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
         _refuse(
@@ -238,7 +238,7 @@ class Interval:
 
     @property
     def assumption(self) -> str:
-        """Text of the assumption about the labels in a guarantee."""
+        """The assumption about the labels, as worded in a guarantee."""
         return f"every label is in ({self.low:g}, {self.high:g}), a public range"
 
 
@@ -298,7 +298,7 @@ class Perturbation(ABC):
 
     @abstractmethod
     def noise_effect(self, second: Floats) -> float:
-        """Compute the deviation of the noise in predictions from the mean squares of features."""
+        """Compute the standard deviation of noisy predictions from the mean squares of features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,7 +343,7 @@ class Granted:
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Mask of the rows with a positive epsilon, shape (n_rows,)."""
+        """Mask of the rows with a positive epsilon, which are the used rows, shape (n_rows,)."""
         return self.epsilon > 0
 
     @property
@@ -374,7 +374,7 @@ class Granted:
         positive = self.positive
         if (infinite := np.isinf(positive)).any():
             return np.asarray(infinite / np.count_nonzero(infinite))
-        shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # an exact scaling
+        shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # scale exactly
         return np.asarray(shares / shares.sum())
 
 
@@ -426,7 +426,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     return (moderate(result[0]), *result[1:]) if labels else moderate(result)
 
 
-#: Beginnings of scikit-learn's messages about shapes, missing numbers and column names.
+#: First words of scikit-learn's messages that do not quote entries of rows.
 _PUBLIC = (
     "Expected 2D array", "Found array with", "Found input variables", "Input X contains",
     "Input y contains", "The feature names should match", "X has ", "requires y to be passed",

@@ -45,7 +45,7 @@ from convexmarket.privacy.random_sources import RandomSource
 
 Floats = NDArray[np.float64]
 
-# First and last width of the parabola that replaces a kink. The width is divided by ten per step.
+# First and last width of the parabola that replaces a kink. Each step divides the width by ten.
 FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 

@@ -85,7 +85,7 @@ class Loss(ABC):
         return np.zeros_like(f)
 
     def contraction(self, reach: float) -> float:
-        """Bound the expected excess loss per unit of spread for predictions up to ``reach``."""
+        """Bound the excess risk per unit of spread, for predictions of size at most ``reach``."""
         return 2.0 * self.lipschitz * reach
 
 
@@ -119,13 +119,13 @@ class LogisticLoss(Loss):
         return np.minimum(grown, 0.25)
 
     def contraction(self, reach: float) -> float:
-        """Apply the contraction inequality to the odd and even parts of the loss."""
+        """Compute the bound from the contraction inequality for odd and even parts of the loss."""
         return reach * (0.5 + float(np.tanh(reach / 2.0)))
 
 
 @dataclass(frozen=True)
 class _Clipped(Loss):
-    """A loss whose slope is (f - y) / width, clipped to [low, high] (see the module)."""
+    """A loss with the slope (f - y) / width, clipped to [low, high] (see the module docstring)."""
 
     width: float = field(default=0.0, kw_only=True)
 
@@ -290,7 +290,7 @@ def lipschitz_risk_constants(
     Returns
     -------
     mu, sigma : float
-        For classification losses, in shares of wrong labels. Otherwise, in units of the loss.
+        In shares of wrong labels for classification losses, and otherwise in units of the loss.
 
     Examples
     --------

@@ -29,10 +29,10 @@ LOGISTIC = LogisticLoss()
 TINY = float(np.finfo(np.float64).tiny)
 SLOPE_UNITS = 16.0  # relative error of a slope, from exp, a sum and a quotient
 MAX_STEPS = 500
-IDLE_STEPS = 20  # steps without progress before the search stops
-REUSE = 0.05  # a Hessian is reused if its step reduces the gradient's norm to this share
+IDLE_STEPS = 20  # number of steps without progress after which the search stops
+REUSE = 0.05  # a Hessian is reused if its step multiplies the gradient norm by at most this factor
 ROUNDING = 4e-16  # relative length below which a step has no effect
-SAMPLE = 100_000  # rows that are fetched from parts to compute a starting point
+SAMPLE = 100_000  # number of rows that are fetched from parts to compute a starting point
 
 
 class PerturbedObjective:
@@ -88,7 +88,7 @@ class PerturbedObjective:
         return norm, 2.0 * (float(np.linalg.norm(error)) + of_norm + underflow)
 
     def _data_error(self, magnitudes: Vector, n_rows: int) -> Vector:
-        """Bound the error of the sum over these rows in a gradient over ``n_rows`` rows."""
+        """Bound the rounding error of the sum over these rows, in a gradient of ``n_rows`` rows."""
         n_own, n_features = self.X.shape
         margin, total = relative_error(n_features), relative_error(n_rows + 1)
         error = np.zeros(n_features)

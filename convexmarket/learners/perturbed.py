@@ -57,16 +57,16 @@ from convexmarket.privacy.random_sources import RandomSource, gamma_sphere_log_d
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
-ROUNDINGS = 4  # number of further roundings of a coordinate of the noise
-#: A row is dropped if the second noise uses more than LARGEST_SHARE of its epsilon,
+ROUNDINGS = 4  # number of roundings of a coordinate of the noise after its draw
+#: Share of a row's epsilon that the second noise can use before the row is dropped.
 LARGEST_SHARE = 0.03
-LEAST_OF_MEAN = 0.01  # and if its epsilon is below this share of the mean
+LEAST_OF_MEAN = 0.01  # share of the mean epsilon above which a row is never dropped
 BELOW = 2.0**-50  # eta is reduced by this share to cover rounding errors
 UNIT = 2.0**-53
-#: Largest deviations that the second noise adds to margins and labels if Lambda follows the rule.
+#: Largest standard deviations of the second noise in margins and in labels, if Lambda is "auto".
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
-RANGE = 1e-90, 1e90  # range of Lambda by the rule
-NO_NOISE = 1e-6  # Lambda without noise, divided by the curvature
+RANGE = 1e-90, 1e90  # bounds on Lambda if it is "auto"
+NO_NOISE = 1e-6  # Lambda of a fit without noise, divided by the curvature of the loss
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class ObjectivePerturbation(Perturbation):
         self.eta, self.tol, self.paid = eta, tol, paid  # epsilon that the second noise uses
         self.unit = 2.0 * loss.lipschitz * data_norm / eta  # scale of the noise in the gradient
         self.noisy, self.exact = bool(np.isfinite(eta)), second.solver_epsilon is not None
-        #: Step and scale of the second noise.
+        #: Lattice step and scale of the second noise, or None without second noise.
         self.blur = lattice_blur(distance, n_features, paid) if paid else None
         kind = "exact noise on a lattice" if paid else "noise in plain floating point"
         self.name = "by objective perturbation" + f", {kind}" * self.noisy
@@ -190,7 +190,7 @@ class ObjectivePerturbation(Perturbation):
             slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
         coef, bound = self._minimum(objective, slack)
         if self.blur is not None:
-            step, bound = self.blur[0], self.tol  # the computed bound depends on the rows
+            step, bound = self.blur[0], self.tol  # public, unlike the computed bound
             try:
                 coef = lattice_release(coef, *self.blur, rng)
             except ParameterError as error:
@@ -208,7 +208,7 @@ class ObjectivePerturbation(Perturbation):
         }
 
     def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:
-        """Compute an approximate minimiser, and a proven bound, up to ``tol``, on its gradient."""
+        """Return an approximate minimiser and a proven bound on the norm of its gradient."""
         coef = minimise(objective, self.tol / 2.0)
         computed, rounding = objective.gradient_norm(coef)
         bound = computed + rounding + slack
@@ -221,7 +221,7 @@ class ObjectivePerturbation(Perturbation):
         return coef, bound
 
     def noise_effect(self, second: Floats) -> float:
-        """Compute the deviation of the noise in a prediction, at half the curvature of the loss."""
+        """Compute the standard deviation of noisy predictions at half the loss curvature."""
         gradient = self.unit * np.sqrt(second.size + 1.0)
         bent = second * self.loss.curvature / 2.0
         return float(gradient * np.sqrt(np.sum(second / (bent + self.regularization) ** 2)))
@@ -235,7 +235,7 @@ def public_regularization(
     loss: Loss,
     norm: float,
 ) -> float:
-    """Compute Lambda by the public rule. ``norm`` is the scale s for rows of norm 1."""
+    """Compute Lambda from public quantities. ``norm`` is the rule's scale s for rows of norm 1."""
     shares, bounds = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
     if np.all(shares == shares[0]):  # the smallest epsilon determines eta
         shares, bounds = shares[:1], np.array([bounds.min()])
@@ -301,7 +301,7 @@ class ObjectiveLearner(PrivateLearner):
     random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
-    #: Scale s of the rule for one feature, and the number of features up to which s increases.
+    #: Scale s of Lambda's rule for one feature, and number of features up to which s increases.
     _norm: ClassVar[tuple[float, int]]
 
     @abstractmethod

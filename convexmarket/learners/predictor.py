@@ -38,7 +38,7 @@ TAKES: dict[str, tuple[str, ...]] = {
 #: Kernels whose feature norms depend on the rows. The features of other kernels have norm 1 or 0.
 UNBOUNDED = ("linear", "poly")
 LARGEST_EXPONENT = 700.0  # largest exponent without overflow
-TINY = 1e-280  # smaller squared norms of features are treated as zero
+TINY = 1e-280  # squared norms of features below this number are treated as zero
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class PrivateLearner(BaseEstimator):
 
     #: Name of the model in a guarantee.
     _model: ClassVar[str]
-    #: Parameters of the domain. If a parameter is None, its value is computed from private rows.
+    #: Names of the domain's parameters. If a value is None, it is computed from private rows.
     _public: ClassVar[tuple[str, ...]]
     #: Whether tables are mapped to the unit box instead of the ball.
     _box: ClassVar[bool] = False
@@ -136,7 +136,7 @@ class PrivateLearner(BaseEstimator):
         epsilon : array_like of shape (n_rows,), or float
             Nonnegative epsilon of each row, or one number for all rows, in nats. It must not depend
             on the data. The default is ``self.epsilon``. Rows with epsilon 0 are not read. If some
-            epsilons are infinite, only their rows are used by default, and they are not protected.
+            epsilons are infinite, only these rows are used by default, and they are not protected.
         rows : array_like of int, optional
             Positions of the rows in the account. The default is all rows of the account.
         accountant : Account, optional
@@ -190,7 +190,7 @@ class PrivateLearner(BaseEstimator):
     def _begun(
         self, X: Any, y: Any, epsilon: ArrayLike | None, *, public: bool = False
     ) -> tuple[Granted, Perturbation, Domain, tuple[Any, NDArray[Any]] | None]:
-        """Plan a release. Also return the rows, if the domain was computed from them."""
+        """Return the epsilons, plan and domain of a release, and rows if they define the domain."""
         self._check_parameters()
         granted, n_features = self._granted(Granted.of(X, epsilon)), self._n_features(X, y)
         data = None
@@ -243,10 +243,10 @@ class PrivateLearner(BaseEstimator):
     def noise_limit(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
         r"""Return the noise effect above which the model predicts no better than a constant.
 
-        Without regularization, the limit is the standard deviation of uniform labels, or 4 for a
+        Without regularization, this effect is the standard deviation of uniform labels, or 4 for a
         classifier: such noise changes the label of a row of margin 1 with a probability of 40 per
         cent. Of the model's signal, at most the share :math:`s = \sum_j h_j/(\sum_j h_j + \lambda)`
-        remains, which multiplies the limit by :math:`\sqrt{s(2-s)}`, or by s for a classifier.
+        remains, which multiplies this effect by :math:`\sqrt{s(2-s)}`, or by s for a classifier.
         """
         plan, domain, second = self._uniform(epsilon, n_features)
         share = float(second.sum() / (second.sum() + plan.regularization))
@@ -257,7 +257,7 @@ class PrivateLearner(BaseEstimator):
     def _uniform(
         self, epsilon: ArrayLike, n_features: int | None
     ) -> tuple[Perturbation, Domain, Floats]:
-        """Plan a fit, and compute the mean squares of features that are uniform in the domain."""
+        """Return the plan of a fit, and mean squares of features that are uniform in the domain."""
         if n_features is None:
             if self.features is None:
                 raise ParameterError("n_features is missing; pass the number of columns of X")
@@ -301,7 +301,7 @@ class PrivateLearner(BaseEstimator):
         return int(shape[1])
 
     def _read(self, X: Any, y: Any, granted: Granted) -> tuple[Any, NDArray[Any]]:
-        """Return the used rows as a matrix, or all rows in partitions, and the used labels."""
+        """Return the matrix of the used rows, or partitions of all rows, and the used labels."""
         numeric = "target_range" in self._public
         if in_parts(X):
             if (name := self._public[0]) in self._leaking():

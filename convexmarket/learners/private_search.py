@@ -38,7 +38,7 @@ from convexmarket.privacy.random_sources import (
 
 Charge = Literal["trials", "sum"]
 
-#: Relative margin for rounding errors in the share of a candidate.
+#: Relative reduction of the epsilons of a candidate that covers rounding errors.
 BELOW = 2.0**-50
 MOST_TRIALS = 10_000.0
 #: Assumption of the guarantee for each charge.

@@ -66,7 +66,7 @@ Where: TypeAlias = Literal["auto", "objective", "statistics", "output"]
 Weighting: TypeAlias = Literal["granted", "bound", "equal"]
 Rounding: TypeAlias = Literal["auto"] | float | None
 
-#: Range of the Huber threshold, and the divisor of sqrt(eta / n_coefficients) in its formula.
+#: Bounds on the Huber threshold, and the divisor of sqrt(eta / n_coefficients) in its formula.
 THRESHOLDS, INFORMATION = (0.125, 1.0), 160.0
 #: Candidates for lambda with output perturbation.
 LAMBDAS = np.geomspace(1e-4, 1e2, 121)
@@ -189,7 +189,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         ----------
         n_features : int
         label_noise, failure_probability : float
-            ``label_noise`` defaults to the value of the constructor. If both are None, it is 1.
+            ``label_noise`` is the value of the constructor by default, or 1 if both are None.
         """
         if label_noise is None:
             label_noise = 1.0 if self.label_noise is None else self.label_noise

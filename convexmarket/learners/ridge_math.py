@@ -52,16 +52,16 @@ from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridg
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 
-CHUNK = 8192  # rows per block, which limits the memory for weighted copies of rows
+CHUNK = 8192  # number of rows of a block, which limits the memory for weighted copies of rows
 # The normal equations are used if lambda exceeds this share of the Gram matrix's trace.
 WELL_CONDITIONED = 1e-7
 UNIT = 2.0**-53
-SMALL_CHAIN = 10  # roundings of an entry, apart from those in sums
+SMALL_CHAIN = 10  # number of roundings of an entry, without the roundings in sums
 NORM_SLACK = 1.01  # ratio of a computed model's norm to the bound on the exact norm
-UPWARD = 1.0 + 1e-9  # margin for rounding errors in a formula
+UPWARD = 1.0 + 1e-9  # factor that covers rounding errors in a formula
 FINE = 1000
 LARGEST = 1.01  # largest entry of the sums if the weights sum to one
-#: Excess of the squared scale of discrete over continuous Gaussian noise (docs/theory.md).
+#: Difference of the squared scales, in steps, of discrete and continuous noise (docs/theory.md).
 NARROWER = 9.0
 
 EXACT = (
@@ -302,7 +302,7 @@ def _risk(
 
 
 class SolveError(NamedTuple):
-    """Limits for a computed ridge solution, and the resulting bound on the error."""
+    """Conditions that a computed ridge solution must satisfy, and the resulting error bound."""
 
     residual: float  # largest residual that is accepted
     norm: float  # largest norm that is accepted
@@ -333,7 +333,7 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
 
 
 class OutputPerturbation(Perturbation):
-    """Noise that is added to the model."""
+    """Perturbation of a ridge regression by noise that is added to the model."""
 
     rate = np.inf  # rate of the noise; on a lattice, rate of each coordinate
     step: float | None = None  # step of the lattice; None for floating-point noise
@@ -363,7 +363,7 @@ class OutputPerturbation(Perturbation):
                     raise
         self.exact, limits = self.error is not None, REAL
         if self.error is not None:
-            total = max(1.0, fsum(weights) * UPWARD)  # W, where the weights w/W sum to at most one
+            total = max(1.0, fsum(weights) * UPWARD)  # W, such that the sum of w/W is at most one
             kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
             moved = np.where(used, kappa * weights + 2.0 * self.error.distance, 0.0)
             shift = sqrt(n_features) * moved * UPWARD
@@ -434,7 +434,7 @@ def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) ->
 
 
 class StatisticsPerturbation(Perturbation):
-    """Noise that is added to the sums. If ``centred``, the last feature is the constant 1."""
+    """Perturbation of the sums over rows by noise. If ``centred``, the last feature is 1."""
 
     def __init__(
         self,
@@ -447,7 +447,7 @@ class StatisticsPerturbation(Perturbation):
         delta: float,
     ) -> None:
         count = n_features * (n_features + 3) // 2 + (n_features + 1) * centred
-        error = 2.0 * UNIT * (_chain(weights.size) + 4)  # error of an entry
+        error = 2.0 * UNIT * (_chain(weights.size) + 4)  # bound on the rounding error of an entry
         if delta and not centred:
             raise ParameterError("delta > 0 needs an intercept; pass fit_intercept=True or delta=0")
         kappa = statistics_sensitivity(n_features, centred=centred, order=2 if delta else 1)
@@ -464,7 +464,7 @@ class StatisticsPerturbation(Perturbation):
             # On each of two data sets, rounding changes an entry by at most half a step.
             steps = np.where(used, shift / self.step + sqrt(count), 0.0)
             largest = float(np.max(steps[asking] / allowed))
-            self.scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))  # the deviation
+            self.scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))  # in steps
             self.epsilon = np.where(used, sold, 0.0)
             self.shift = steps / np.sqrt(self.scale**2 - NARROWER)
             law, self.accounting = "Gaussian noise", "Gaussian"

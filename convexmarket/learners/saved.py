@@ -26,7 +26,7 @@ from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 LINEAR = PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor
 KINDS: dict[str, Any] = {x.__name__: x for x in (*LINEAR, PersonalizedRidge, PublicPredictor)}
-#: Maximal size of a file in bytes, and maximal counts of some bytes, which limit the memory.
+#: Largest size of a file in bytes, and largest counts of JSON delimiters, which bound the memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
 FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
 Detail = Literal["summary", "rows"]

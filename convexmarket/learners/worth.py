@@ -20,7 +20,7 @@ from convexmarket.learners.ridge import PersonalizedRidge
 def default_learner(
     labels: pd.Series[Any], features: Any, classes: Any, target_range: Any
 ) -> PrivateLearner:
-    """Choose a regression or classification learner. Its missing domains are computed from rows."""
+    """Choose a regression or classification learner. Missing domains are computed from rows."""
     if classes is not None and target_range is not None:
         raise ParameterError("give classes or target_range, not both")
     numbers = is_numeric_dtype(labels) and not is_bool_dtype(labels)

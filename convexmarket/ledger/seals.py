@@ -21,7 +21,7 @@ _LAST = "SELECT sum FROM seals ORDER BY number DESC LIMIT 1"
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _SEALED = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seals'"
 
-#: Name of a table, followed by the values of a row.
+#: Name of a table, followed by the values of one row of this table.
 Row = tuple[Any, ...]
 
 

@@ -34,7 +34,7 @@ VERSION = 4
 #: Longest time to wait for other processes, in seconds.
 PATIENCE = 60.0
 
-#: Lock for transactions and forks. A child that exits would roll back open transactions.
+#: Lock that prevents forks during transactions, because an exiting child would roll them back.
 _STEP = threading.RLock()
 #: Connections of a parent process. A child process must not close these connections.
 _ABANDONED: list[sqlite3.Connection | None] = []
@@ -68,11 +68,11 @@ def now() -> str:
 
 
 class Kind(NamedTuple):
-    """The kind of a database, for messages."""
+    """A kind of database, with texts for messages."""
 
     name: str
     create: str  # remedy if the database is missing
-    table: str = ""  # a required table
+    table: str = ""  # name of a table that every database of this kind has
 
 
 class Store:

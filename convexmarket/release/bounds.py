@@ -300,7 +300,7 @@ class ErrorBounds:
 
 
 def _best_count(value: Callable[[int], float], largest: int) -> int:
-    """Minimise a function of a count by search on successively finer grids."""
+    """Minimise a function of an integer by search on successively finer grids."""
     low, high = 1, check_count("largest", largest)
     while True:
         grid = np.unique(np.geomspace(low, high, 60).round().astype(int))

@@ -124,7 +124,7 @@ class Release(Shown):
     def _public(
         self, points: Floats | None = None, coefficients: Floats | None = None
     ) -> PublicPredictor:
-        """Return a linear combination of kernels (by default, zero) as a predictor."""
+        """Return a linear combination of kernels, by default the zero function, as a predictor."""
         erm = self._erm
         if points is None or coefficients is None:
             points, coefficients = np.zeros((0, erm.n_features_in_)), np.zeros(0)

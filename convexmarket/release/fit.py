@@ -51,7 +51,7 @@ class KernelBasis:
         def beta(nu: float) -> Floats:
             return self.roots * turned / (self.roots**2 + nu)
 
-        def slack(nu: float) -> float:  # nearly linear in nu
+        def slack(nu: float) -> float:  # a function that is nearly linear in nu
             return 1.0 / float(np.linalg.norm(beta(nu))) - 1.0 / max_norm
 
         solution = beta(0.0)

@@ -25,7 +25,7 @@ from convexmarket.release.scales import interactive_epsilon
 
 Floats = NDArray[np.float64]
 
-BLOCK = 64  # number of answers whose noise is drawn together
+BLOCK = 64  # number of answers whose noise is drawn at a time
 
 
 class Counts(NamedTuple):
@@ -43,7 +43,7 @@ class InteractiveRelease(SingleCopy):
     erm : KernelERM
         Fitted model.
     epsilon : float or array_like of shape (n_rows,)
-        Privacy cost of the whole release in nats, as one number or one for each row.
+        Privacy cost of the whole release in nats, as one number or one number for each row.
     delta : float
         Strictly between 0 and 1.
     max_queries : int

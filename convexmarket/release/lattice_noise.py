@@ -38,13 +38,13 @@ Floats = NDArray[np.float64]
 ARITHMETIC = 1e-8
 #: Variance of independent noise added to a process, relative to the squared feature bound.
 JITTER = 1e-6
-MOST_POINTS = 5_000  # number of points with correlated noise
-#: Steps, relative to the smaller of sensitivity and scale.
+MOST_POINTS = 5_000  # largest number of points at which correlated noise is drawn
+#: Lattice steps of Laplace and process noise, relative to the smaller of sensitivity and scale.
 LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
-LEAST_STEP = 2.0**-43  # smallest step, relative to the scale
-FINEST = 2.0**-50  # smallest step, relative to the largest value
-#: Largest relative increase of a sensitivity and of a scale by a lattice, for scales up to ten
-#: million sensitivities.
+LEAST_STEP = 2.0**-43  # smallest lattice step, relative to the scale of the noise
+FINEST = 2.0**-50  # smallest lattice step, relative to the largest represented value
+#: Largest relative increase of the sensitivity and of the scale by a lattice, for Laplace noise and
+#: for process noise. The scale is at most ten million sensitivities.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
 CONDITION = 1.01  # bound on the norm of the inverse factor, relative to 1 / (R sqrt(J))
 #: Number of steps added in quadrature to the scale of a discrete Gaussian (docs/theory.md).
@@ -60,7 +60,7 @@ class Noise:
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row
     profile: Profile  # profile of the privacy loss, which is Gaussian for a process
-    accounting: str = ""  # bound on epsilon, if it differs from the accounting of the release
+    accounting: str = ""  # name of the bound on epsilon, if it differs from the accounting argument
 
     def rounded(self, values: Floats) -> Floats:
         """Round values to the lattice, so that noise drawn for zeros can be added."""
@@ -117,7 +117,7 @@ def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
 
 
 class Process:
-    """Predictions with the noise of a process, drawn conditionally on all earlier answers.
+    """Predictions with the noise of a Gaussian process, drawn conditionally on all earlier answers.
 
     The released ``coordinates`` refer to a basis for ``points`` and determine the answers.
     """
@@ -167,7 +167,7 @@ class Process:
 
 
 def _step(share: float, sensitivity: float, scale: float, largest: float) -> float:
-    """Choose a step for a lattice that can represent values up to ``largest``."""
+    """Choose the step of a lattice that represents values of size up to ``largest``."""
     step = lattice_step(max(share * min(sensitivity, scale), LEAST_STEP * scale, FINEST * largest))
     check_reach(largest, step)
     return step

@@ -27,9 +27,9 @@ from convexmarket.release.scales import non_interactive_epsilon, selection_facto
 
 Floats = NDArray[np.float64]
 
-CHUNK = 2_000_000  # number of kernel entries computed together
-MOST_BYTES = 8e9  # limit for the kernel entries between a net and the selected points
-BLOCK = 65_536  # number of points proposed together
+CHUNK = 2_000_000  # number of kernel entries that are computed at a time
+MOST_BYTES = 8e9  # largest number of bytes for kernel entries between a net and selected points
+BLOCK = 65_536  # number of points that are proposed at a time
 FINEST = 100_000  # largest number of points of the default net
 MOST_NET = 1_000_000
 
@@ -141,11 +141,11 @@ class PublicRelease(FixedRelease):
         )
         between = 2.0 * erm.norm_bound_ * lipschitz * self.net_radius
         self.error_bound = bounds.on_net(self.scale, rounds, len(net), between)
-        self.error_bound += 2.0 * noise.step  # rounding in a selection and in a measurement
+        self.error_bound += 2.0 * noise.step  # rounding errors of a selection and of a measurement
         self.predictor = self._run(net, rounds, generator)
 
     def _run(self, net: Floats, rounds: int, generator: np.random.Generator) -> PublicPredictor:
-        """Run the rounds, and return the mean of all models. The first model is zero."""
+        """Perform all rounds, and return the mean of the models. The first model is zero."""
         erm, noise, model = self._erm, self._noise, self._public()
         sharpness = round(noise.steps / selection_factor(self._accounting))
         pieces = int(np.ceil(len(net) * max(len(erm.pivots_), 1) / CHUNK))
@@ -186,7 +186,7 @@ def _selected(values: Floats, step: float, scale: int, generator: np.random.Gene
 def _net(
     n_features: int, data_norm: float, radius: float | None, wanted: float, rounds: int
 ) -> tuple[float, Floats]:
-    """Compute the radius and the points of a net of limited size."""
+    """Return the radius and the points of a net, or raise an error for a net that is too large."""
     if radius is not None:
         check_scales(net_radius=radius)
     else:
@@ -209,7 +209,8 @@ def _net(
 def net_size(n_features: int, data_norm: float, radius: float) -> float:
     """Estimate the number of points of :func:`ball_net`.
 
-    The estimate divides the volume of the ball, enlarged by the radius, by the volume of a cube.
+    The estimate is the ratio of two volumes: a ball of radius ``data_norm + radius``, and the
+    largest cube in a ball of radius ``radius``.
 
     >>> round(net_size(2, 1.0, 0.5))
     14

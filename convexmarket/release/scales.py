@@ -26,17 +26,17 @@ from convexmarket.privacy.composition import (
 
 Floats = NDArray[np.float64]
 
-#: Increasing function from the change of a prediction, in units of the scale, to epsilon.
+#: Increasing function that maps the change of a prediction, in units of the scale, to epsilon.
 Calibration: TypeAlias = Callable[[Floats], Floats]
 
 #: Independent Laplace noise in every prediction, or one draw of a Gaussian process.
 NoiseKind: TypeAlias = Literal["laplace", "process"]
 
-#: Largest range of the logarithm of the scale in a search.
+#: Largest width of the interval in which the logarithm of the scale is searched.
 LARGEST_LOG = 100.0
-#: Largest change of a prediction and largest epsilon. The reciprocal is the smallest value.
+#: Largest permitted change of a prediction and epsilon. The reciprocal is the lower bound.
 EXTREME = 1e150
-ROUNDING = 1e-9  # relative increase of every scale, for rounding errors
+ROUNDING = 1e-9  # relative increase of every scale that covers rounding errors
 MOST_UPDATES = 10**12
 CONSTANT = 200.0  # constant of Gupta, Roth and Ullman, Theorem 4.1
 
@@ -108,7 +108,6 @@ def function_epsilon(delta: float) -> Calibration:
 
 
 def _published(count: int, delta: float, proven: Calibration) -> Calibration:
-    """Return the maximum of the published and the proven calibration."""
     factor = CONSTANT * np.sqrt(count) * np.log(4.0 / delta)
     return lambda shifts: np.maximum(factor * shifts, proven(shifts))
 

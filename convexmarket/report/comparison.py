@@ -20,7 +20,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.report.document import Report, read_report
 from convexmarket.report.table_formats import format_number
 
-#: Absolute tolerance for cells, and tolerance for draws relative to the larger number.
+#: Absolute tolerance of compared cells, and tolerance of draws relative to the largest draw.
 _ROUNDING, _OF_DRAWS = 1e-15, 1e-12
 #: Columns of times and memory, which are not compared.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
@@ -33,7 +33,7 @@ def compare_reports(
 ) -> pd.DataFrame:
     """Compare the tables, settings and versions of two reports, except times and memory.
 
-    Rows are matched by keys that both tables have, otherwise by position. The result has a row for
+    Rows are matched by common keys of the tables, or else by position. The result has a row for
     each difference, with verdicts first. The columns are ``part`` ("result", "setting" or
     "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and ``relative`` difference.
 
@@ -126,7 +126,7 @@ class Comparison:
 
     @property
     def interval(self) -> str:
-        """The interval as text, for the absolute difference unless the verdict is a tie."""
+        """Text of the interval. If the verdict is not a tie, the ends are absolute differences."""
         if self.n_pairs == 1 and self.low == self.high:
             return "exact"
         ends = [self.low, self.high]

@@ -228,7 +228,8 @@ class Report:
             Unique text of the claim, and its source, such as "A, Fig. 2".
         holds : bool, sequence of bool or None
             Whether the results confirm the claim, or None if it was not tested. For several values,
-            the verdict is the number of True values. For a Series, labels of False values follow.
+            the verdict is the number of True values. For a Series, the verdict also lists the
+            labels of the False values.
         detail : str
             Numbers that support the verdict.
         """
@@ -510,7 +511,7 @@ def _failing(claims: Table) -> list[Block]:
 
 
 def _verdict(holds: Any) -> tuple[str, str]:
-    """Return the verdict, and the labels of the False values of a Series."""
+    """Return the verdict on a claim, and the labels of False values if ``holds`` is a Series."""
     if holds is None:
         return "not tested", ""
     values = np.asarray(holds)

@@ -41,7 +41,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False, "svg.fonttype": "none", "pdf.fonttype": 42,
 }
 # fmt: on
-#: Largest ratio of the ends of a log axis with linear ticks, and number of markers on a long line.
+#: Largest ratio of the ends of a log axis with linear ticks, and most markers on a long line.
 _NARROW, _MARKERS = 8.0, 25
 
 
@@ -67,8 +67,8 @@ def lines(
 ) -> Figure:
     """Draw lines over x, with bands between ``low`` and ``high`` and horizontal ``levels``.
 
-    ``hue`` is the column of at most eight series, and ``panels`` the column of panels with common
-    axes. ``log`` contains the logarithmic axes. Without ``joined``, only points are drawn.
+    The column ``hue`` names at most eight series, and the column ``panels`` names the panels, which
+    share their axes. ``log`` names the logarithmic axes. If not ``joined``, only points are drawn.
     """
     groups, series, levels = _groups(frame, panels), _series(frame, hue), levels or {}
     with report_style():
@@ -198,7 +198,7 @@ def saved(figure: Figure, kind: str, name: str) -> bytes:
 
 
 def _show_covered(axes: Axes, points_per_pixel: float) -> None:
-    """Draw a line wide and transparent if later lines hide it."""
+    """Draw each line that later lines hide as a wide and transparent line."""
     axes.get_xlim(), axes.get_ylim()  # autoscale the axes
     size = points_per_pixel * np.array(axes.get_window_extent().size)
     paths: list[tuple[Any, NDArray[np.float64]]] = []
@@ -214,7 +214,6 @@ def _show_covered(axes: Axes, points_per_pixel: float) -> None:
 
 
 def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
-    """Test whether a path is within one point of another path, if both run from left to right."""
     if min(len(above), len(path)) < 2 or (np.diff(above[:, 0]) < 0).any():
         return False
     points = np.concatenate([path, (path[1:] + path[:-1]) / 2])

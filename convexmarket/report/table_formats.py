@@ -35,7 +35,7 @@ _LATEX = str.maketrans(
 
 
 def format_number(value: float | int | None, digits: int = 3) -> str:
-    """Format a number, such as 1,234 or 2.5 × 10⁻⁹, with significant digits."""
+    """Format a number with ``digits`` significant digits, such as 1,234 or 2.5 × 10⁻⁹."""
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):

@@ -1,6 +1,6 @@
-"""Execution of the calls of a study: in parallel, with limits, resumed from a journal.
+"""Perform the calls of a study in parallel, with limits, and with a journal to resume them.
 
-With limits a worker forks a process for each call, whose crash affects no other process.
+With limits, a worker forks a process for each call, so a crash affects only this call.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from convexmarket.report.folders import lock
 from convexmarket.studies.progress import Progress, reporter
 
 Reply = dict[str, Any]
-#: It takes arguments and ``ready``, which restarts the clock with a multiple of the time limit.
+#: Function that a study calls. It can call its argument ``ready`` to restart the clock with a
+#: multiple of the time limit.
 Function = Callable[..., Reply]
 
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
 _KILLED = {"ended": "crashed", "status": "its process was ended, probably for its memory"}
-#: Seconds after which an idle worker ends, and between two measurements of a child's memory.
+#: Seconds until an idle worker ends, and seconds between two measurements of a child's memory.
 _IDLE, _INTERVAL = 60, 0.02
 _MEGABYTE, _PR_SET_PDEATHSIG = 1e6, 1
 #: First bytes of every line of a journal.
@@ -67,7 +68,7 @@ class Execution:
 
     @property
     def _limits(self) -> tuple[float, ...]:
-        """Largest seconds and megabytes of a call; empty without limits."""
+        """Time limit (seconds) and memory limit (megabytes) of a call, or () without limits."""
         limits = self.time_limit, self.memory_limit
         return () if limits == (None, None) else tuple(limit or math.inf for limit in limits)
 
@@ -78,12 +79,13 @@ class Execution:
         stage: str,
         decide: Callable[[str, Mapping[str, Reply]], Reply | None] = lambda _key, _replies: None,
     ) -> dict[str, Reply]:
-        """Call a function with the arguments of each key, in order; return the replies by key.
+        """Call a function with the arguments of each key, in order. Return the replies by key.
 
-        In a reply, ``ended`` is "finished", "time limit", "memory limit", "crashed" or "error" (an
-        exception), ``status`` the signal or exit code of a crash, ``log`` the text of an exception
-        and ``result`` the returned value. Only recorded exceptions are repeated. ``decide`` maps a
-        key and the replies so far to a reply that makes the call unnecessary, or None.
+        In a reply, ``ended`` is "finished", "time limit", "memory limit", "crashed" or "error" (for
+        an exception). A reply can also contain ``status``, the signal or exit code of a crash;
+        ``log``, the text of an exception; and ``result``, the returned value. A recorded call is
+        repeated only if it raised an exception. ``decide`` maps a key and the replies so far to a
+        reply that makes the call unnecessary, or to None.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -104,13 +106,13 @@ class Execution:
         calls: Mapping[str, tuple[Any, ...]],
         known: Callable[[str], Reply | None],
     ) -> Iterator[tuple[str, Reply]]:
-        """Yield the replies as the calls end."""
+        """Yield the key and the reply of each call as soon as the call ends."""
         jobs = min(self.jobs if self.jobs > 0 else cpu_count(), max(len(calls), 1))
         if jobs == 1 and not self._limits:
             for key, arguments in calls.items():
                 yield key, known(key) or _finished(function, *arguments)
             return
-        # Every worker is a pool, so that a crash breaks a single one.
+        # Every worker is a separate pool, so a crash affects only this worker.
         free, left, running = [_worker() for _ in range(jobs)], deque(calls), dict[Any, Any]()
         try:
             while left or running:
@@ -133,13 +135,13 @@ class Execution:
 
 
 def _worker() -> Any:
-    """Start a worker, which ignores Ctrl-C: the study ends its workers."""
+    """Start a worker process that ignores Ctrl-C, because the study ends its workers."""
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
     return loky.ProcessPoolExecutor(1, timeout=_IDLE, env=_ONE_THREAD, **ignore)
 
 
 def ending(reply: Mapping[str, Any]) -> str:
-    """Return the last line of the exception of a call that did not finish, or its status."""
+    """Return the last line of the exception of a failed call, or the status of the call."""
     lines = str(reply.get("log", "")).strip().splitlines()
     return "" if reply["ended"] == "finished" else [str(reply.get("status", "")), *lines][-1]
 
@@ -150,7 +152,7 @@ def _finished(function: Function, *arguments: Any) -> Reply:
 
 
 def _in_child(seconds: float, megabytes: float, function: Function, *arguments: Any) -> Reply:
-    """Perform a call in a child process; kill it at a limit or when the study has ended."""
+    """Perform a call in a child process. Kill the child at a limit or when the study has ended."""
     receiver, sender = Pipe(duplex=False)
     child: Any = get_context("fork").Process(target=_child, args=(sender, function, arguments))
     child.start()
@@ -163,7 +165,7 @@ def _in_child(seconds: float, megabytes: float, function: Function, *arguments: 
             with suppress(psutil.Error):
                 used = psutil.Process(child.pid).memory_info().rss / _MEGABYTE
             reply["peak_memory_mb"] = max(reply["peak_memory_mb"], used)
-            # A process started by the child may still hold the channel open.
+            # A process that the child started can keep the channel open.
             if receiver.poll(_INTERVAL):
                 message = receiver.recv()
                 if isinstance(message, dict):
@@ -200,7 +202,7 @@ def _child(sender: Any, function: Function, arguments: tuple[Any, ...]) -> None:
 
 
 class Journal:
-    """An append-only file with one JSON record per line; without a path, no file is written.
+    """An append-only file with one JSON record per line. Without a path, nothing is written.
 
     An incomplete last line is removed. One study at a time can write a journal, except on Windows.
     """

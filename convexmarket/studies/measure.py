@@ -26,10 +26,10 @@ AGAIN = "again_"
 
 #: Statuses with which a solver returns a point.
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
-#: Tolerances that no solver attains: a solver stops at the highest accuracy that it can reach.
+#: Options of a solver with unattainable tolerances, so that it stops at its highest accuracy.
 _TIGHT = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500}
-_PATIENCE = 3.0  # time limit of a reference run, relative to that of other runs
-_REFUSED = "cannot solve this problem"  # in errors of a certified search without solver support
+_PATIENCE = 3.0  # time limit of a reference run, relative to the time limit of other runs
+_REFUSED = "cannot solve this problem"  # text in the error of a certified search
 
 
 def measure_run(
@@ -42,7 +42,7 @@ def measure_run(
     *,
     ready: Callable[[float], None],
 ) -> Row:
-    """Build an instance and measure a run; its time limit starts with the call of ``ready``."""
+    """Build an instance and measure a run. The time limit applies after the call of ``ready``."""
     instance = make(size, np.random.default_rng(seed))
     if solver == REFERENCE:
         ready(_PATIENCE)
@@ -62,7 +62,7 @@ def warm_up(solver: Any, **options: Any) -> None:
 
 
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
-    """Solve an instance for each value of its parameters; return statuses and measurements.
+    """Solve an instance for each value of its parameters. Return statuses and measurements.
 
     Keys of the second solve start with :data:`AGAIN`. The first ``total_s`` includes
     ``declaration_s``. ``again_cold_s`` is the time of the second solve without a warm start.
@@ -127,7 +127,7 @@ def _solved(
 def _answered(
     instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
-    """Measure an exact method or a certified search; their answers have no multipliers."""
+    """Measure an exact method or a certified search, whose answers have no multipliers."""
     start = time.perf_counter()
     row: Row = {"status": EXACT, "message": ""} | dict.fromkeys(RESIDUALS, 0.0)
     if solver == EXACT:
@@ -156,7 +156,7 @@ def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
 
 
 def measure_reference(instance: Instance) -> Row:
-    """Measure the exact method, or else the formulation with the smallest maximum residual."""
+    """Measure the exact method or, if none exists, the formulation with the smallest residuals."""
     row = measure(instance, EXACT, EXACT, {})
     if row["status"] == EXACT:
         return row | {"certainty": EXACT, "doubt": 0.0}

@@ -14,9 +14,9 @@ from convexmarket.checks import check_instance
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 _ON_TERMINAL = 0.2  # seconds between updates of the line on a terminal
-_ELSEWHERE = 10.0  # seconds between lines in other streams
-_FEWEST = 3  # steps of a stage before the remaining time is estimated
-_QUIET = 2.0  # seconds of a stage before its first line is printed
+_ELSEWHERE = 10.0  # seconds between lines if the stream is not a terminal
+_FEWEST = 3  # number of completed steps of a stage before the remaining time is estimated
+_QUIET = 2.0  # seconds from the start of a stage until its first line is printed
 
 
 class ProgressLines:

@@ -27,7 +27,7 @@ _BOUNDS = {"nonneg", "pos", "nonpos", "neg", "bounds"}
 
 
 class Residuals(NamedTuple):
-    """Relative residuals of the optimality conditions; infinite if a required value is missing."""
+    """Relative residuals of the optimality conditions, infinite if a required value is missing."""
 
     primal: float
     violation: float
@@ -39,7 +39,8 @@ class Residuals(NamedTuple):
 def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     """Compute the residuals of a convex problem at the values of its variables and multipliers.
 
-    The problem must be differentiable at the point. A smaller ``|f|`` is replaced by ``least``.
+    The problem must be differentiable at the point. Residuals relative to the objective are divided
+    by its absolute value, or by ``least`` if the absolute value is smaller.
     """
     variables, objective = problem.variables(), problem.objective.expr
     others: Any = [x for x in variables if {n for n, v in x.attributes.items() if v} - _BOUNDS]
@@ -96,10 +97,10 @@ def _largest(value: Any) -> float:
 
 
 def _gradient(expression: cp.Expression, multiplier: Floats) -> dict[cp.Variable, Floats]:
-    """Compute the gradient of ``multiplier @ expression``, NaN where it does not exist."""
+    """Compute the gradient of ``multiplier @ expression``, or NaN where no gradient exists."""
     try:
         slopes: dict[cp.Variable, Any] = expression.grad
-    except (TypeError, ValueError):  # such as an entropy at 0
+    except (TypeError, ValueError):  # no gradient exists, as for an entropy at 0
         slopes = dict.fromkeys(expression.variables())
     for x, slope in slopes.items():
         # CVXPY returns a number if both sizes are 1, and None outside the domain.

@@ -33,7 +33,7 @@ class Runs(Shown):
     keys : mapping of str to tuple of str
         For each table, the columns that identify a row.
     tables : mapping of str to DataFrame
-        The first table is ``runs``; :meth:`Study.run` and :func:`compare_solvers` list all tables.
+        The first table is ``runs``. :meth:`Study.run` and :func:`compare_solvers` list all tables.
         Columns contain booleans, numbers or text.
     facts : mapping
         Other results as JSON values, such as caveats, seeds and versions.
@@ -117,7 +117,7 @@ class Runs(Shown):
 
     @classmethod
     def read(cls, folder: str | PathLike[str]) -> Self:
-        """Read the files of :meth:`write`; numbers are restored exactly.
+        """Read the files of :meth:`write`, and restore numbers exactly.
 
         Raises
         ------

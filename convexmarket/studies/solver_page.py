@@ -12,10 +12,10 @@ from convexmarket.report import Report, compare, escape_markdown
 from convexmarket.studies import verdicts
 from convexmarket.studies.measure import EXACT
 
-#: Short labels of outcomes in a matrix; other outcomes are labelled by their names.
+#: Short labels of outcomes in a matrix. Other outcomes are labelled by their names.
 _MARKS = {"inaccurate": "inacc.", "time limit": "time", "memory limit": "memory"}
 _MARKS |= {"crashed": "crash", "unsupported": "–"}
-#: Outcomes of runs from worst to best, and predicates of sentences about solvers.
+#: Outcomes of runs from worst to best, and phrases for two outcomes in sentences about solvers.
 _WORST = (*verdicts.COUNTED[1:], "unsupported", "solved")
 _FAULTS = {"wrong": "has a status that our residuals refute for", "unsupported": "cannot take"}
 

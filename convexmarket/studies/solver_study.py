@@ -41,7 +41,7 @@ KEYS = {
     "profiles": (*verdicts.GROUP, *verdicts.CONTENDER, "tau"),
 }
 
-#: If a run has one of these statuses, the runs of larger sizes are skipped.
+#: Statuses of a run after which the runs of larger sizes are skipped.
 _LIMITS = {"time limit", "memory limit", "unsupported"}
 
 CAVEATS = (
@@ -97,19 +97,19 @@ def compare_solvers(
         Names such as "primal", "dual" or "projection"; all by default. A class without any of the
         given formulations uses its first formulation.
     classes : sequence of str
-        Classes of subproblems; all by default.
+        Classes of subproblems. By default, all classes are compared.
     sizes : sequence of int, optional
         Numbers of sellers, rows or points, required for functions and class names.
     draws : int
         Number of instances of each problem and size.
     settings : mapping of str to mapping, optional
         Each setting is ``{"tolerance": float, "options": {solver: {option: value}}}``. The
-        tolerance is the largest error of a solved run; the options are passed to the solver. The
+        tolerance is the largest error of a solved run. The options are passed to the solver. The
         default, ``{"default": None}``, is a tolerance of 1e-3 with CVXPY's default options.
     time_limit, memory_limit : float
         Limit on the time of a run in seconds, and limit on its memory in megabytes.
     jobs : int
-        Number of parallel runs; -1 for one per core.
+        Number of parallel runs, or -1 for one run per core.
     seed : int
         Seed of the instances and of the order of the runs.
     journal : path, optional
@@ -311,7 +311,7 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
 def _foregone(cells: Sequence[Row]) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
     """Build the rule that skips a run if the run of the next smaller size reached a limit."""
     smaller, last = dict[str, Any](), dict[tuple[Any, ...], Any]()
-    for cell in cells:  # by increasing size
+    for cell in cells:  # in the order of increasing size
         place = tuple(cell[name] for name in verdicts.RUN if name != "size")
         smaller[cell["key"]], last[place] = last.get(place), cell
 

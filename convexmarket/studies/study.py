@@ -29,16 +29,16 @@ from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
 
 Floats = NDArray[np.float64]
-Row = dict[str, Any]  # of a table, or the market, the values of the axes and the draw of a run
+Row = dict[str, Any]  # a row of a table, or the market, axis values and draw of a run
 
-#: Markets that are paid and audited: markets with a closed form, all, or none.
+#: Markets whose payments are computed: those with closed-form payments, all markets, or none.
 Extent = Literal["exact", "all", "none"]
 
 #: Share of the average weight below which a weight counts as zero.
 ZERO_WEIGHT = 1e-6
-#: Branches of the seed for the markets and for the noise of the learner.
+#: Spawn keys of the seed: for random markets, and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
-_DRAWN = "draw"  # the parameter of a function that receives random numbers
+_DRAWN = "draw"  # name of the parameter for a random generator
 
 _FAILED: dict[type[Exception], str] = {
     errors.InfeasibleMarketError: "infeasible",
@@ -58,7 +58,7 @@ _CAVEAT_OF_LEARNERS = "No guarantee covers a choice among these runs by their va
 
 
 class Study:
-    """Comparison of markets: allocations, payments, audits and trained models.
+    """A comparison of the allocations, payments, audits and trained models of several markets.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Study:
         function are names of ``axes`` or ``draw``, a :class:`numpy.random.Generator`:
         ``lambda gamma, draw: cm.Market(...)``.
     axes : mapping of str to sequence, optional
-        The values of each axis: numbers or text. Every combination is a run.
+        Values of each axis, which are numbers or text. Every combination is a run.
     draws : int, default 1
         Number of draws at each point for functions with a parameter ``draw``. The k-th draw has
         the same random numbers at every point, so that points are compared on paired draws.
@@ -78,7 +78,7 @@ class Study:
         ``predict``. Required parameters of a function are names of axes, as in
         ``lambda regularization: cm.PrivateLogisticRegression(...)``.
     data : MarketData or RegressionData, optional
-        The rows of the learner; one training row per seller.
+        Rows for the learner, with one training row for each seller.
     noise_draws : int, default 1
         Number of models trained at each point, with paired noise.
 
@@ -158,14 +158,15 @@ class Study:
         journal: str | PathLike[str] | None = None,
         progress: bool | Progress = True,
     ) -> Runs:
-        """Allocate every market, pay and audit its sellers, and train and test the learner.
+        """Allocate every market, compute payments, run audits, and train and test the learner.
 
-        A failed market has a row with its error; the other markets continue.
+        The failure of a market is recorded in its row, and does not affect other markets.
 
         Parameters
         ----------
         payments, audits : {"exact", "all", "none"}
-            Markets that are paid and audited: those with a closed form, all, or none.
+            Markets for which payments are computed, and markets that are audited. "exact" selects
+            the markets with closed-form payments.
         tol : float
             Relative error of payments without a closed form.
         audit_sellers, misreports : int
@@ -173,12 +174,12 @@ class Study:
         solver, gap : str or sequence of str, float
             As in :func:`allocate`.
         jobs : int
-            Number of parallel runs; -1 for one per core. Results do not depend on it.
+            Number of parallel runs, or -1 for one per core. The results do not depend on it.
         time_limit, memory_limit : float, optional
-            Largest seconds and megabytes of a run. With a limit, each run has a separate process.
+            Limits in seconds and megabytes. With a limit, each run has a separate process.
         journal : path, optional
-            File that records each run when it ends; the same call resumes from it. Functions are
-            also called in this process before the runs, to detect changes of their markets.
+            File that records each completed run. The same call resumes an interrupted study.
+            Functions are also called before the runs, to detect changes of their markets.
         progress : bool or callable
             Whether to print progress to standard error, or a function of (stage, done, total).
 
@@ -237,7 +238,7 @@ class Study:
         return Runs(kind="study", keys=keys, tables=joined, facts=facts)
 
     def _points(self) -> list[Row]:
-        """Return the runs: for each market, the axes that it depends on, and draws."""
+        """Return the labels of each run: its market, its value on each axis, and its draw."""
         points, axes = list[Row](), dict[str, Any](self.axes)
         if any(_DRAWN in _parameters(each) for each in self.markets.values()):
             axes[_DRAWN] = range(self.draws)
@@ -254,14 +255,13 @@ class Study:
 
 
 def _missing(values: Sequence[Any]) -> list[Any]:
-    """Return the value of an axis, or of draws, on which a run does not depend."""
     if isinstance(values, range):
         return [0]
     return [""] if any(isinstance(value, str) for value in values) else [np.nan]
 
 
 def _parameters(function: Any, *, required: bool = False) -> set[str]:
-    """Return the names of all or of the required parameters of a function, not of a learner."""
+    """Return the names of a function's parameters, or an empty set for a market or learner."""
     if hasattr(function, "fit") or not callable(function):
         return set()
     listed = inspect.signature(function).parameters.values()
@@ -269,7 +269,7 @@ def _parameters(function: Any, *, required: bool = False) -> set[str]:
 
 
 def _made(entry: Any, point: Row, seed: int) -> Any:
-    """Return a market or learner; functions are called with axes and random numbers."""
+    """Return a market or learner. A function is called with axis values and a generator."""
     if hasattr(entry, "fit"):
         return unfitted(entry)
     if not callable(entry):
@@ -282,7 +282,7 @@ def _made(entry: Any, point: Row, seed: int) -> Any:
 
 
 def _definition(entry: Any, point: Row, seed: int) -> str:
-    """Return a text for the key of a journal that changes with a market or learner."""
+    """Return a text that identifies the definition of a market or learner in a journal."""
     try:
         made = _made(entry, point, seed)
         return market_digest(made) if isinstance(made, Market) else repr(made)
@@ -291,7 +291,7 @@ def _definition(entry: Any, point: Row, seed: int) -> str:
 
 
 def market_digest(market: Market) -> str:
-    """Return a digest of a market: text, sellers, and the values of terms at three points."""
+    """Return a hash of a market's text and sellers, and of its objective at three points."""
     rng, costs = np.random.default_rng(0), np.asarray(market.sellers.virtual_costs, dtype=float)
     finite, etas = np.where(np.isfinite(costs), costs, 0.0), (0.5, 1.0, 7.0)
     points = rng.dirichlet(np.ones(costs.size), len(etas))
@@ -301,7 +301,7 @@ def market_digest(market: Market) -> str:
 
 
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of all runs; ids of sellers are text unless all are numbers."""
+    """Return a table of the rows of all runs. Seller ids become text unless all are integers."""
     if not parts:
         return pd.DataFrame(columns=list(keys), dtype="str")
     table = pd.concat(parts, ignore_index=True)
@@ -311,7 +311,7 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
 
 
 def named_entries(argument: str, given: Any) -> dict[str, Any]:
-    """Return the entries of a mapping, a list or a single entry, by distinct names."""
+    """Map distinct names to the entries of a mapping or list, or to a single entry."""
     if isinstance(given, Mapping):
         names, entries = list(given), list(given.values())
     else:
@@ -330,7 +330,7 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
 def _solve(
     entry: Any, point: Row, plan: Row, learner: Any, data: Any, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Perform one run and return its rows in each table; an error becomes a row."""
+    """Perform one run, and return its rows for each table. An error is recorded in a row."""
     ready(1.0)
     row: Row = {}
     try:
@@ -409,7 +409,7 @@ def _audit(market: Market, plan: Row) -> Row:
 def _train(
     learner: Any, data: Any, point: Row, plan: Row, epsilon: Floats
 ) -> tuple[list[Row], Row]:
-    """Train and test a model with each draw of the noise; the errors are NaN if a fit fails."""
+    """Train and test a model with each draw of the noise. If a fit fails, its errors are NaN."""
     fits, facts = [], dict[str, Any](guarantee_max=np.nan)
     parts = [part for part in ("validation", "test") if hasattr(data, f"X_{part}")]
     for draw in range(plan["noise_draws"]):

@@ -9,7 +9,7 @@ import pandas as pd
 from convexmarket.display import axes
 from convexmarket.report import Report, escape_markdown, format_number
 
-#: Columns of the main table of a report; empty columns are omitted.
+#: Columns of the main table of a report. Empty columns are omitted.
 _SHOWN = ["status", "error", "payments", "expected_payments", "eta", "n_bought", "epsilon_max"]
 _SHOWN += ["test_error", "objective", "gap"]
 _WORDS = {"eta": "total privacy η", "error": "error: objective without payments"}

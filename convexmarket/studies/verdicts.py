@@ -12,7 +12,7 @@ import pandas as pd
 from convexmarket.studies.execution import ending
 from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS, Row
 
-#: Outcomes of supported runs, and key columns of instances, runs, contenders and groups.
+#: Outcomes of runs whose solver supports the problem.
 COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
 INSTANCE = ["problem", "problem_class", "instance", "size", "seed"]
 RUN = [*INSTANCE, "setting", "formulation", "solver"]
@@ -31,7 +31,7 @@ _REFERENCE = ["certainty", "doubt", "reference", "again_reference"]
 
 
 def tabulate(records: Iterable[tuple[Row, Row]]) -> pd.DataFrame:
-    """Tabulate the labels and the reply of each run; missing texts become empty strings."""
+    """Tabulate the labels and the reply of each run. Missing texts become empty strings."""
     table = pd.DataFrame(
         {**reply, **reply.get("result", {}), "log": ending(reply), **labels}
         for labels, reply in records
@@ -45,7 +45,7 @@ def tabulate(records: Iterable[tuple[Row, Row]]) -> pd.DataFrame:
 def references_of(table: pd.DataFrame) -> pd.DataFrame:
     """Return the reference objective of each instance, with its certainty and doubt.
 
-    A lower objective of a run with small residuals replaces a reference, even an exact one.
+    A run with small residuals replaces a reference, even an exact one, if its objective is lower.
     """
     is_reference = table.setting == REFERENCE
     values = {prefix + "objective": prefix + "reference" for prefix in ("", AGAIN)}
@@ -82,7 +82,7 @@ def judge(
         value, size = runs[prefix + "objective"], runs.pop(prefix + "scale")
         least = np.fmax(np.fmax(reference.abs(), size), np.finfo(float).tiny)
         excess: pd.Series = (value - reference) / least
-        # Without a trusted reference, only the residuals count. Without an objective, the accuracy
+        # Without a trusted reference, only residuals are used. Without an objective, the accuracy
         # is infinite.
         errors = runs[[prefix + name for name in RESIDUALS]]
         errors = errors.assign(excess=excess.abs().where(reference.notna(), 0.0))
@@ -119,7 +119,7 @@ def shifted_geometric_mean(values: pd.DataFrame, shift: float = _SHIFT) -> pd.Se
 
 
 def wide(runs: pd.DataFrame, unsolved: Any = np.inf) -> pd.DataFrame:
-    """Pivot times to rows of instances and columns of contenders; missing runs are NaN."""
+    """Pivot times to one row per instance and one column per contender. Missing runs are NaN."""
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
     values = runs.total_s.where(runs.outcome == "solved", unsolved)
     return runs.assign(value=values).pivot(index=INSTANCE, columns=CONTENDER, values="value")[order]

@@ -18,7 +18,7 @@ from convexmarket.studies.files.loading import UNDECLARED
 
 Learnt: TypeAlias = Literal["class", "number"]
 
-#: Common column names for each role, in decreasing order of likelihood.
+#: Common column names for each role, in the order of preference.
 _NAMES = {
     "id": ID_NAMES,
     "report": REPORT_NAMES,
@@ -97,7 +97,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     """Draft a problem file for a purchase of rows from a CSV or Parquet file.
 
     The draft contains the path of this file relative to ``folder``. ``learns`` is the type of the
-    label; by default, labels with decimals are numbers, and other labels are classes.
+    label. By default, labels with decimals are numbers, and other labels are classes.
     """
     path = Path(path)
     table = read_table(path)
@@ -139,5 +139,5 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
 
 
 def _text(text: str) -> str:
-    """Quote a string for TOML, in which, unlike in JSON, the character DEL must be escaped."""
+    """Quote a string as in JSON, and escape the character DEL, as TOML requires."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

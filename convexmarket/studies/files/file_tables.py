@@ -32,9 +32,9 @@ from convexmarket.report.results import plain
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.subproblems.problem_classes import Family
 
-#: Maximum length of a text in a problem file, and maximum number of entries of a list.
+#: Largest number of characters of a text in a problem file, and of entries of a list.
 LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
-#: Limits of an error message: mistakes in total, unknown keys per table, characters per mistake.
+#: Largest numbers of mistakes in a message, unknown keys of a table, and characters of a mistake.
 _MOST_MISTAKES, _MOST_KEYS, _LONGEST_WORDS = 50, 5, 1_000
 
 
@@ -122,7 +122,7 @@ class Table(BaseModel):
 
 @dataclass(frozen=True)
 class Source:
-    """Path and text of a problem file; ``table`` is the parsed text after all overrides."""
+    """Path and text of a problem file. ``table`` is the parsed text after all overrides."""
 
     path: str
     text: str

@@ -36,7 +36,7 @@ Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
 #: Name of the scenario with the reports in a user's table.
 REPORTED = "reported"
-#: Purpose of the random stream that draws sensitivities.
+#: Index of the random stream from which sensitivities are drawn.
 _SENSITIVITIES = 0
 #: Constructor arguments that cannot be additional keys of the table ``learner``.
 _OURS = {"regularization", "epsilon", "random_state", "features", "classes"}
@@ -106,7 +106,7 @@ class LearningFile(tables.ProblemFile):
     objective: BuyerTable
     learner: LearnerTable
 
-    #: Purposes of the public rows.
+    #: Purposes for which a file declares public rows, such as "validation" and "test".
     purposes: ClassVar[tuple[str, ...]]
     #: Constructor arguments that follow from other tables of the file.
     facts: ClassVar[Any]
@@ -175,7 +175,7 @@ class LearningFile(tables.ProblemFile):
         return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
 
     def offers(self, sold: Frame, key: Sequence[str], n_features: int) -> Frame:
-        """Add guarantees to the offers; with charged tuning, they equal the privacy sold."""
+        """Add guarantees to the offers, which equal the privacy sold under charged tuning."""
         sold = sold.assign(guarantee=sold.epsilon)
         sold["surplus"] = sold.payment - sold.sensitivity * sold.epsilon
         for _, part in sold.dropna(subset=["regularization"]).groupby(list(key), sort=False):
@@ -262,7 +262,7 @@ class LearningFile(tables.ProblemFile):
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
-    """Return the only value of a list; a choice among values would depend on reports or rows."""
+    """Return the only value of a list. Choosing among several values would use reports or rows."""
     if len(values) == 1:
         return values[0]
     listed = ", ".join(f"{value:g}" for value in values)
@@ -396,7 +396,6 @@ class ClassifierFile(LearningFile):
         }, {**self._baseline(rows), "one_class_error": float(1 - common), "caveats": CAVEATS}
 
     def _search(self, sold: Any, rows: Any) -> learners.PrivateSearch:
-        """Build a search among the values of Lambda for which half of the privacy sold suffices."""
         candidates = []
         for value in self.learner.candidates:
             with suppress(errors.ParameterError):
@@ -412,7 +411,7 @@ class ClassifierFile(LearningFile):
         )
 
     def _baseline(self, rows: Any) -> dict[str, Any]:
-        """Compute the test error without privacy, for the Lambda of least validation error."""
+        """Compute the test error without privacy for the Lambda with the least validation error."""
         models = {
             value: self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
             for value in sorted(self.learner.candidates, reverse=True)  # ties select the largest
@@ -424,7 +423,7 @@ class ClassifierFile(LearningFile):
 
 
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
-    """Select the run with the smallest overall error per point; ties select the largest Lambda."""
+    """Select the run with the smallest overall error at each point, then the largest Lambda."""
     runs = runs.assign(model=runs.market, price=runs.gamma)
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})
     fixed = runs[runs.model == NAIVE].drop(columns="price").merge(every, how="cross")
@@ -494,7 +493,7 @@ class RidgeFile(LearningFile):
     units: UnitsTable = UnitsTable()
 
     purposes: ClassVar[tuple[str, ...]] = ("test",)
-    #: Arguments of the learner in Theorem 3.6, with floating-point noise; ``buy`` uses exact noise.
+    #: Arguments of the learner of Theorem 3.6, whose noise is in floating point, unlike in ``buy``.
     facts: ClassVar[Any] = {"perturbation": "output", "fit_intercept": False, "rounding": None}
 
     def _market(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
@@ -562,7 +561,7 @@ class RidgeFile(LearningFile):
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self.learner_of(value, weighting=weights)
         exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
-        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 for an unbounded support
+        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 if unbounded
         alike = np.nan
         if uniform > 0:
             alike = learners.expected_loss(self.learner_of(value), *arrays, epsilon=uniform).mean

@@ -23,7 +23,7 @@ from convexmarket.studies.solver_study import Problem
 KINDS: Any = {"market": VariantsFile, "online": OnlineFile, "solvers": SolversFile}
 #: Placeholder for an undeclared value in the drafts of ``convexmarket init``.
 UNDECLARED = "?"
-#: Largest size of a problem file in bytes; most dots in a line (parsing time is quadratic in it).
+#: Largest size of a problem file in bytes, and largest number of dots in a line of the file.
 _LARGEST_FILE, _MOST_DOTS = 1_000_000, 10_000
 
 

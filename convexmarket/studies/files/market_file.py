@@ -87,7 +87,7 @@ class Piece:
     weight: Any = None
 
     def __post_init__(self) -> None:
-        """Raise a ValueError for invalid arguments; ``build`` checks classes with groups."""
+        """Raise a ValueError for invalid arguments of a class without groups."""
         tables.refuse_unknown(self.arguments, _keys(self.kind))
         try:
             if not self.needs_groups:
@@ -102,7 +102,7 @@ class Piece:
         return any(each.name == "groups" for each in fields(self.kind))
 
     def build(self, groups: Any) -> Any:
-        """Build the weighted term or the constraint; ``groups`` has one entry per seller."""
+        """Build the weighted term or the constraint. ``groups`` has one entry for each seller."""
         arguments = dict(self.arguments)
         if "privacy_cost" in arguments:
             arguments["privacy_cost"] = _privacy_cost(arguments["privacy_cost"])
@@ -181,7 +181,7 @@ class _SomeSellers(tables.Table):
         return self
 
     def reports(self, prior: Prior, rng: np.random.Generator) -> Any:
-        """Return the listed or drawn reports; in both cases, one number per seller is drawn."""
+        """Return the listed or drawn reports. Draw one number for each seller in both cases."""
         drawn = prior.quantile(rng.random(self.count or len(self.sensitivities or ())))
         return drawn if self.sensitivities is None else list(self.sensitivities)
 
@@ -230,7 +230,7 @@ class MarketTable(tables.Table):
 
     @property
     def priors(self) -> dict[str, Prior]:
-        """Prior of each group; without groups, the prior of all sellers has the key ""."""
+        """Prior of each group. Without groups, the prior of all sellers has the key ""."""
         given = {group.name: group.prior or self.prior for group in self.sellers.groups}
         priors = {name: prior for name, prior in (given or {"": self.prior}).items() if prior}
         if len(priors) < max(len(given), 1):
@@ -238,7 +238,7 @@ class MarketTable(tables.Table):
         return priors
 
     def build(self, seed: int, place: Callable[[str], Path] = Path) -> Market:
-        """Build the market; ``place`` resolves the path of a file of sellers.
+        """Build the market. ``place`` resolves the path of a file of sellers.
 
         The report of the k-th drawn seller is the same quantile of every prior. Therefore variants
         with different priors are compared on paired draws.
@@ -267,7 +267,7 @@ _KEYS = tuple(MarketTable.model_fields)
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Merge the changes into the base key by key; the value ``false`` removes an entry.
+    """Merge the changes into the base key by key. The value ``false`` removes an entry.
 
     A change of ``sellers``, ``prior``, ``privacy_cost`` or the kind of a term replaces the entry.
     """
@@ -288,7 +288,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
 
 
 class SweepTable(tables.Table):
-    """Key of the market that takes several values; the report shows the variant as a curve."""
+    """Key of the market and its values. In the report, the variant is a curve over the values."""
 
     key: Annotated[str, Field(pattern=r"^\w[\w-]*(\.\w[\w-]*)+$")]
     """Path of the key, such as "constraints.budget"."""
@@ -302,7 +302,7 @@ _Changes = Annotated[
 
 
 class VariantTable(tables.Table):
-    """Variant of the market. Changes are merged key by key; ``false`` removes an entry."""
+    """Variant of the market. Changes are merged by key, and a value ``false`` removes an entry."""
 
     name: tables.Name
     """Name in figures and tables."""
@@ -318,7 +318,7 @@ class VariantTable(tables.Table):
         return (np.nan,) if self.sweep is None else self.sweep.values
 
     def complete(self, base: Mapping[str, Any], path: str, seed: int) -> list[MarketTable]:
-        """Return the market at each value of the sweep; ``path`` precedes the keys in errors."""
+        """Return the market at each value of the sweep. In errors, ``path`` precedes the keys."""
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
         table, markets = _merged(base, changes, path), []
         for value in self.values:
@@ -360,7 +360,7 @@ class CompareTable(tables.Table):
 
 
 class MarketRunTable(tables.RunTable):
-    """Options for solving, paying and auditing: arguments of :meth:`convexmarket.Study.run`."""
+    """Options for solves, payments and audits, as arguments of :meth:`convexmarket.Study.run`."""
 
     solver: tables.Name = "CLARABEL"
     """Name of the solver in CVXPY."""
@@ -424,7 +424,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         ]
 
     def middles(self) -> dict[str, MarketTable]:
-        """Return the table of each variant; a sweep is represented by its middle value."""
+        """Return the table of each variant. A sweep is represented by its middle value."""
         return {name: each[len(each) // 2] for name, each in self._markets.items()}
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
@@ -455,7 +455,6 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return Runs("study", keys, frames, {**runs.facts, "seed": self.run.seed})
 
     def _draws(self, pair: CompareTable, options: dict[str, Any]) -> pd.DataFrame:
-        """Allocate the compared variants for each draw, beginning with the seed of the file."""
         markets = {}
         for name, table in self.middles().items():
             is_drawn = any(part.count for part in table.sellers.groups or (table.sellers,))
@@ -473,7 +472,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return market_page.variants_report(self, runs)
 
     def subproblems(self) -> list[Family]:
-        """Return the subproblems of each variant; a sweep is represented by its middle value."""
+        """Return the subproblems of each variant. A sweep is represented by its middle value."""
         families = []
         for name, table in self.middles().items():
             with suppress(NotSupportedError):  # no class of subproblems fits
@@ -481,7 +480,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return families
 
     def _families(self, name: str, table: MarketTable) -> list[Family]:
-        """Return the subproblems of a market; their sizes can vary only if sellers are drawn."""
+        """Return the subproblems of a market. Their sizes can vary only if sellers are drawn."""
 
         def drawn(size: int, rng: np.random.Generator) -> Market:
             sized = table.model_copy(update={"sellers": SellersTable(count=size)})
@@ -494,7 +493,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
 
 
 def _groups(sellers: Any) -> pd.DataFrame:
-    """Summarise the purchases from each group; without groups, the table is empty."""
+    """Summarise the purchases from each group. Without groups, the table is empty."""
     keys = ["market", "value"]
     if sellers.empty or (sellers.group == "").all():
         return pd.DataFrame(columns=[*keys, "group"])
@@ -514,7 +513,7 @@ def _groups(sellers: Any) -> pd.DataFrame:
 
 
 def _virtual_costs(points: list[Point]) -> pd.DataFrame:
-    """Tabulate the virtual costs of all priors if at least one of them is ironed."""
+    """Tabulate the virtual costs of all priors if the costs of at least one prior are ironed."""
     used: dict[Prior, tuple[str, str]] = {}
     for point in points:
         priors = point.table.priors

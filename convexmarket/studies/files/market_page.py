@@ -15,12 +15,12 @@ from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT
 from convexmarket.studies.study_page import finish
 
-#: A DataFrame; typed as Any, because pandas does not declare the types of columns.
+#: A DataFrame. The type is Any, because pandas does not declare the types of columns.
 Frame = Any
 #: Names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda chosen
 #: within the privacy sold.
 MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
-#: Relative difference of errors that is too small to be resolved by the interpolation.
+#: Relative difference of errors below which interpolated errors are treated as equal.
 CLOSE = 0.002
 _WORDS = {
     "objective": "objective",
@@ -201,7 +201,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
 
 
 def _at_equal_payments(problem: Any, curves: Frame) -> Iterator[str]:
-    """Compare each curve with the first curve if their objectives differ only in payments."""
+    """Compare each curve with the first curve if their objectives differ only in the payments."""
     names = list(curves.market.unique())
     terms = {
         name: {key: part for key, part in table.objective.items() if not part.kind.reports}

@@ -134,7 +134,7 @@ class OnlineFile(tables.ProblemFile):
     simulation: SimulationTable = SimulationTable()
 
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
-        """Construct the learner; if not None, ``regularization`` replaces the file's value."""
+        """Construct the learner. If not None, ``regularization`` replaces the file's value."""
         options = self.learner.model_dump()
         options |= {} if regularization is None else {"regularization": regularization}
         return PrivateLogisticRegression(**options, data_norm=self.data.data_norm, tol=1e-9)
@@ -161,7 +161,7 @@ class OnlineFile(tables.ProblemFile):
         )
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Simulate the market; tables describe the first draw, except ``draws`` with all draws."""
+        """Simulate the market. Except for ``draws``, the tables describe only the first draw."""
         rows, arrivals = self.market_rows(), self.simulation.arrivals
         if arrivals is not None and arrivals > len(rows.ids):
             raise errors.ProblemFileError(
@@ -181,7 +181,7 @@ class OnlineFile(tables.ProblemFile):
         return Runs("online", _KEYS, found, results[0]["facts"])
 
     def result(self, market: OnlineMarket, released: str, turned_away: int | None = None) -> Runs:
-        """Return the tables and facts of a closed market; simulations set ``turned_away``."""
+        """Return the tables and facts of a closed market. Only simulations set ``turned_away``."""
         model, start, counts = json.loads(released), market.policy.start, market.counts()
         simulated, guarantees = turned_away is not None, model["guarantees"]
         offers: Any = market.offers()[_OFFERS]
@@ -224,7 +224,7 @@ class OnlineFile(tables.ProblemFile):
 def _simulated(
     problem: OnlineFile, rows: release.MarketRows, draw: int, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Simulate one market; return a row of totals and, for the first draw, tables and facts."""
+    """Simulate one market. Return a row of totals and, for the first draw, tables and facts."""
     ready(1.0)
     policy, learner, table = problem.policy(), problem.classifier(), problem.simulation
     branch = [draw] if draw else []
@@ -289,7 +289,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         if problem.place(problem.data.file).exists():
             people.read_cells(problem, problem.data.file, [problem.data.id])
     try:
-        path = os.path.relpath(source.path, folder)  # remains valid if both are moved
+        path = os.path.relpath(source.path, folder)  # a relative path
     except ValueError:  # on another drive
         path = os.path.abspath(source.path)
     described = json.dumps(asdict(source) | {"path": path}, ensure_ascii=False)
@@ -297,7 +297,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
-    """Load the problem of a market; raise a DataError if the market has no problem file."""
+    """Load the problem of a market, or raise a DataError if the market has no problem file."""
     try:
         source = tables.Source(**json.loads(market.problem))
         problem = OnlineFile.model_validate(source.table)

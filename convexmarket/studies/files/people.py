@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 Parts = dict[str, pd.DataFrame]
 
 SOLD = "sold"
-#: Purpose of the random stream that selects public rows.
+#: Index of the random stream that selects public rows.
 _PUBLIC = 1_000
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -193,7 +193,7 @@ class OwnData(tables.Table):
 
     @property
     def public_features(self) -> PublicFeatures:
-        """Transformer from tables to feature arrays, which depends only on declared facts."""
+        """Transformer of tables to feature arrays, which depends only on the problem file."""
         norm = self.data_norm if self.is_classification else None
         options: Any = {"missing": self.missing, "intercept": self.intercept, "data_norm": norm}
         return PublicFeatures(self.features, **options)
@@ -309,7 +309,7 @@ def _read(
 
 
 def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) -> Any:
-    """Convert labels from text; raise an error for an invalid cell."""
+    """Convert labels from text, or raise an error for an invalid cell."""
     what = f"the cell of the column {texts.name!r}"
     if classes is None:
         numbers = numbers_in(texts)

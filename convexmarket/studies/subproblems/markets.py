@@ -54,7 +54,7 @@ class Instance:
 
 
 def values_of(*expressions: cp.Expression) -> Callable[[], Floats]:
-    """Return a function that concatenates the values of expressions; missing values are NaN."""
+    """Return a function that concatenates the values of expressions. Missing values are NaN."""
     return lambda: np.hstack([np.asarray(each.value, dtype=float) for each in expressions])
 
 
@@ -120,7 +120,7 @@ def at_eta(market: Market) -> Instance:
 
 
 def certified_search(market: Market) -> Instance:
-    """Return the search over eta in the papers' market; the answer contains weights and eta."""
+    """Return the search over eta in the papers' market. The answer contains weights and eta."""
 
     def search(formulation: Any, solver: Any, options: Mapping[str, Any]) -> Allocation:
         given = {"formulation": formulation, "solver": solver, "solver_options": options}
@@ -175,7 +175,7 @@ def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
 
 
 def budget(market: Market) -> Instance:
-    """Return the program of a market with a :class:`Budget`; the answer contains a and 1/eta.
+    """Return the program of a market with a :class:`Budget`. The answer contains a and 1/eta.
 
     The formulation ``joint-scaled`` divides 1/eta by its typical size under the budget.
     """

@@ -131,7 +131,6 @@ def _drawn(name: str, size: int, rng: np.random.Generator) -> Instance:
 
 
 def _market(name: str, size: int, rng: np.random.Generator) -> Market:
-    """Draw the market of a class; most classes use the papers' market."""
     sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
     if name == "budget":
         return Market(sellers, _RISK, [Budget(5.0)])
