@@ -14,7 +14,7 @@ from tests.allocation.brute_force import least_linear
 FORMULATIONS = ["primal", "dual", "projection"]
 COSTS = np.array([0.2, 0.4, 1.0])
 POINT = np.array([0.5, 0.3, 0.2])
-#: Every method supports STANDARD, one convex program solves JOINT, and PAID needs a search.
+#: Every method supports STANDARD. One convex program solves JOINT. PAID requires a search.
 STANDARD = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
 JOINT = cm.Spread(3) + cm.Noise()
 PAID = cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
@@ -71,7 +71,7 @@ def market_of(form):
 
 
 def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
-    """Return a market of the papers' experiments, with costs uniform on [0.02, 0.1]."""
+    """Return a market with the costs of the papers' experiments, uniform on [0.02, 0.1]."""
     costs = 2 * np.random.default_rng(0).uniform(0.02, 0.10, m) - 0.02
     sellers = cm.Sellers(virtual_costs=costs)
     return cm.Market.standard(sellers, mu=mu, sigma=sigma, gamma=0.001, **constraints)
@@ -171,7 +171,7 @@ FALSE_VALUES = {
 
 
 def costs(max_size=10):
-    """Draw virtual costs with ties, with nearly equal values, or with a wide range."""
+    """Draw virtual costs that have ties, are nearly equal, or differ by orders of magnitude."""
     plain = st.lists(st.floats(0.01, 10), min_size=1, max_size=max_size)
     tied = st.lists(st.sampled_from([0.002, 0.5, 1.0, 100.0]), min_size=1, max_size=max_size)
     equal = st.builds(lambda c, m: [c] * m, st.floats(0.01, 10), st.integers(1, max_size))
@@ -182,7 +182,7 @@ def costs(max_size=10):
         min_size=1,
         max_size=max_size,
     )
-    # Few cheap sellers compete with many expensive sellers, as in the form with three roots.
+    # Few sellers are cheap and many are expensive, as in the form with three roots.
     competing = st.builds(
         lambda cheap, few, many: [cheap] * few + [1.0] * many,
         st.sampled_from([1e-6, 0.002, 0.01, 0.1]),
@@ -251,7 +251,7 @@ def random_point(rng, form):
 
 
 def assert_sound(form, solution, seed=0):
-    """Check that a solution is feasible, has the stated objective, and is optimal at its eta."""
+    """Check the feasibility and the objective of a solution, and its optimality at its eta."""
     psi, u, a = form.virtual_costs, form.max_weight, solution.weights
     assert a.sum() == pytest.approx(1, abs=1e-12)
     assert a.min() >= 0
@@ -279,7 +279,7 @@ def assert_sound(form, solution, seed=0):
 
 
 def large_form(name, m):
-    """Return a form with many sellers, of which the solver first omits the expensive ones."""
+    """Return a form with many sellers. The solver omits the expensive sellers at first."""
     rng = np.random.default_rng(11)
     uniform = 2 * rng.uniform(0.02, 0.10, m) - 0.02
     skewed = rng.pareto(1.5, m) + 0.01

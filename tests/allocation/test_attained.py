@@ -1,6 +1,6 @@
 """The search finds every attained optimum, for any eta and any terms.
 
-The stored optima are minima over grids of eta; each problem is declared directly in CVXPY.
+The stored optima are minima over grids of eta, where CVXPY solves a declaration at each eta.
 """
 
 import cvxpy as cp
@@ -41,7 +41,7 @@ def bias(a, eps, s):
 #: Terms of the package that equal the functions above.
 SHIPPED = {norm: cm.Spread(), noise: cm.Noise(), cost: cm.Payments()}
 
-#: Optimum and terms of each market. The campaign recomputes the optimum on a grid of eta.
+#: Stored optimum and terms of each market. The campaign computes the optimum again.
 CASES = {
     "total variation": (-3.000000001, noise, bias, lambda a, eps, s: cp.tv(eps)),
     "standard deviation": (-3.626821905, noise, bias, lambda a, eps, s: cp.std(eps)),
@@ -166,7 +166,7 @@ def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
 @pytest.mark.parametrize("tiny", [1e-9, 1e-15, 1e-20])
 @pytest.mark.parametrize("cost", [cm.Payments(), cm.Payments(cm.PowerCost(2))], ids=repr)
 def test_an_optimum_at_a_very_large_eta_is_certified(tiny, cost):
-    """Payments have a tiny weight, so the search reaches the gap far below the optimal eta."""
+    """The payments have a tiny weight, so the gap is small even far below the optimal eta."""
     result = cm.allocate(
         cm.Market(SELLERS, cm.Spread() + cm.Noise() + tiny * cost), "branch_and_bound"
     )

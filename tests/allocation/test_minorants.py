@@ -38,7 +38,7 @@ def points(rng, n=12):
 
 
 def solved(expression, x, costs):
-    """Minimise an expression plus linear costs over a simplex; return the value and ``Lifted``."""
+    """Minimise an expression plus linear costs over a simplex. Return the value and ``Lifted``."""
     lifted = Lifted({})
     copy = lifted(expression)
     problem = cp.Problem(cp.Minimize(copy + costs @ x), [cp.sum(x) == M, *lifted.links])
@@ -54,7 +54,7 @@ def minorant(expression, x, hints):
 
 
 def assert_below(expression, x, affine, rng):
-    """Check that an affine function is at most the expression at random points."""
+    """Check that an affine function is a lower bound on the expression at random points."""
     const, slope = affine
     assert np.isfinite(slope).all()
     for point in points(rng):
@@ -117,7 +117,7 @@ def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, with_hints,
 
 # -------------------------------------------------------------------- tightness with correct hints
 
-#: Compositions whose bounds are less tight, because a tangent replaces the inner atom.
+#: Compositions whose minorants are not tight, because a tangent replaces the inner atom.
 WITHIN = ["abs of squares", "max of squares", "sum_largest of squares", "min of roots"]
 
 

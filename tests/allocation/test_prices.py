@@ -72,7 +72,7 @@ def test_prices_that_are_not_unique_are_nan():
 
 
 class Least(cm.terms.Constraint):
-    """Constraint that the weight of the last seller is at least a given share."""
+    """Lower bound on the weight of the last seller."""
 
     def __init__(self, share):
         self.share = share

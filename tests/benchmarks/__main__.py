@@ -65,7 +65,7 @@ def summary(test) -> str:
 
 
 def table(runs: list[dict]) -> str:
-    """Return a table of the parameters, the median time and further figures of a benchmark."""
+    """Return a table of the parameters, median times and other results of a benchmark."""
     rows = [
         {
             **{
@@ -84,7 +84,7 @@ def table(runs: list[dict]) -> str:
 
 
 def flat(extra: dict) -> list[tuple[str, object]]:
-    """Return pairs of names and values. The keys of a dictionary are the names of its values."""
+    """Return the pairs of a name and a value, where each entry of a dictionary is a pair."""
     return [
         pair
         for name, value in extra.items()
@@ -93,7 +93,7 @@ def flat(extra: dict) -> list[tuple[str, object]]:
 
 
 def number(value: object) -> str:
-    """Format a float with two digits and an integer in full."""
+    """Format a float with two significant digits and an integer with all digits."""
     return f"{float(f'{value:.2g}'):g}" if isinstance(value, float) else str(value)
 
 

@@ -118,7 +118,7 @@ def _fit(rows: pd.DataFrame, epsilon: np.ndarray) -> None:
 
 
 def _outcome(action: Any, *arguments: Any, **named: Any) -> Any:
-    """Perform a step; return a number, "done", "refused", or the name of another error."""
+    """Perform a step. Return a number, "done", "refused", or the name of another error."""
     try:
         result = action(*arguments, **named)
     except BudgetExceededError:

@@ -36,18 +36,18 @@ Frames = Mapping[str, pd.DataFrame]
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 #: Current names of experiments whose names differ in the stored records.
 RENAMED = {"pareto": "limits-promise", "variants-limits": "limits-variants"}
-#: Candidates of the problem file when its tables were stored.
+#: Setting of Lambda with which the tables were stored.
 LAMBDAS = "learner.regularization=[0.01, 0.03, 0.1]"
 SETTINGS = {
     "wdbc": ["objective.mu=[1.0, 3.0]", "objective.sigma=[3.0, 10.0, 30.0]", LAMBDAS],
     "synthetic": ["objective.mu=[0.3, 1.0, 3.0]", "objective.sigma=[0.3, 1.0, 3.0]", LAMBDAS],
 }
-#: Smallest scale for relative tolerances, as a share of the largest value of the column.
+#: A relative tolerance refers to at least this fraction of the largest value of the column.
 SMALL = 1e-3
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Run a script of ``problems/papers`` or a problem file; return the tables to compare."""
+    """Run a script of ``problems/papers`` or a problem file. Return the tables to compare."""
     script = RENAMED.get(spec["problem"], spec["problem"]).replace("-", "_")
     if script in [*NAMES, *chain(*PARTS.values())]:
         return select(spec["tables"], _renamed(experiment(script).compute()))
@@ -106,7 +106,7 @@ def _select(layout: Layout, frames: Frames) -> dict[str, Any]:
 
 
 def _sortable(cell: Any) -> Any:
-    """Convert a cell to a sortable key; floats are rounded to nine digits."""
+    """Convert a cell to a sort key. Floats are rounded to nine digits."""
     if isinstance(cell, float):
         return float(f"{cell:.9g}")
     return str(cell) if isinstance(cell, list | dict) else cell
@@ -134,7 +134,7 @@ def _summary(values: pd.Series) -> Any:
 
 
 def _choices(layout: Layout, rows: pd.DataFrame, frames: Frames) -> list[str]:
-    """Return the values of the columns ``choices`` for each row, as texts."""
+    """Return the text of each row's values in the columns ``choices``."""
     if not layout.get("choices"):
         return []
     table, *columns = layout["choices"]

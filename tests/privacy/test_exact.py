@@ -17,7 +17,7 @@ def test_the_noise_has_the_stated_law(n_features):
 
 
 class Recorded:
-    """A generator that only draws uniform integers, and records them."""
+    """Generator that draws only uniform integers and records the draws."""
 
     def __init__(self, seed, zero_words=()):
         self._rng, self._zero_words = np.random.default_rng(seed), set(zero_words)
@@ -45,7 +45,7 @@ def sine(x):
 
 
 def ideal(drawn, n, fractions):
-    """Compute the noise for the given integers with more digits."""
+    """Compute the noise for the given integers in sixty-digit arithmetic."""
     feed, more = iter(drawn), iter(fractions)
 
     def zeros(size):

@@ -48,7 +48,7 @@ def test_the_sampler_has_the_stated_law(scale):
 @pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
 def test_the_sampler_uses_only_integers(draw):
     class IntegersOnly:
-        """A generator that only draws uniform integers."""
+        """Generator that draws only uniform integers."""
 
         def __init__(self):
             self._rng = np.random.default_rng(0)

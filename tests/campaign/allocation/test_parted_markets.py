@@ -1,4 +1,4 @@
-"""Partitions with 10^3 to 10^7 sellers in markets that are difficult to solve in few passes."""
+"""Test partitions with 10^3 to 10^7 sellers in markets that require many passes."""
 
 import dask
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tests that kill hundreds of processes at random times. The tests in tests/process kill few."""
+"""Test hundreds of kills of processes at random times."""
 
 import pytest
 
