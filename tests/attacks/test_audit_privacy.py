@@ -189,7 +189,7 @@ class NormInferred(LabelSetInferred):
     inferred = "data_norm"
 
 
-#: Broken logistic regressions, and the smallest acceptable ratio of measured to claimed loss.
+#: Broken logistic regressions, and the smallest allowed ratio of measured to claimed loss.
 BROKEN = {
     NoiseHalved: 1.05,
     NoiseInOneDirection: 0.0,
@@ -344,7 +344,7 @@ def test_frequencies_refute_insufficient_noise_and_account_for_delta():
 
 
 def test_default_replacements_are_other_rows():
-    """Without noise, the audit distinguishes any two versions of a row."""
+    """Without noise, the audit always distinguishes a row from its default replacements."""
     audit = laplace_audit(0.0, claimed=1.0, replacements=None, draws=600)
     assert audit.measured[0] > 3.0
 

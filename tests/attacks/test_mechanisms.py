@@ -23,7 +23,7 @@ def few_rows(features=None):
 
 
 def audited(draws, data, slow_draws, **options):
-    """Audit the mechanisms on the given data with the given numbers of draws."""
+    """Audit all mechanisms on the given data with the given numbers of draws."""
     with pytest.MonkeyPatch.context() as patch:
         fewer = partial(mechanisms.audit_privacy, draws=draws)
         patch.setattr(mechanisms, "audit_privacy", fewer)

@@ -1,4 +1,4 @@
-"""Functions for the tests of several commands."""
+"""Define functions for the tests of several commands."""
 
 import re
 
@@ -8,7 +8,7 @@ import convexmarket as cm
 from convexmarket import cli
 
 PRICE = ["--prior", "uniform:1,5", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
-#: Commands that write a file, and the option that names it.
+#: Commands that write a file, and the options that set the path of the file.
 WRITERS = {
     "price": (["price", "sellers.csv", *PRICE], "--out"),
     "online quote": (["online", "quote", "m", "--csv", "sellers.csv"], "--out"),

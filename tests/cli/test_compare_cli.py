@@ -1,4 +1,4 @@
-"""The command ``convexmarket compare``: output, reports, journals and errors."""
+"""Test the command ``convexmarket compare``: output, reports, journals and errors."""
 
 import json
 import shutil

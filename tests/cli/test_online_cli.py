@@ -1,4 +1,4 @@
-"""The commands of an online market, from ``open`` to the released model."""
+"""Test the commands of an online market, from ``open`` to the released model."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def market_folder(tmp_path_factory):
 
 @pytest.fixture
 def opened(here, market_folder):
-    """Copy the open market to the folder m."""
+    """Copy the open market to the folder ``m``."""
     shutil.copytree(market_folder, here / "m")
     return here
 
@@ -361,7 +361,7 @@ def test_closing_again_returns_the_same_model_without_training(opened, monkeypat
 
     monkeypatch.setattr(online_file.release, "release_model", never)
     monkeypatch.setattr(OnlineFile, "market_rows", never)
-    (opened / "rows.csv").unlink()  # the rows are no longer needed
+    (opened / "rows.csv").unlink()  # the rows are not needed any more
     for _ in range(2):
         done("close", "m", "--out", "two")
     with OnlineMarket("m") as market:

@@ -1,4 +1,4 @@
-"""Commands read only regular files of the expected format, and errors do not quote files."""
+"""Commands read only regular files of the expected format. Errors do not quote the files."""
 
 import decimal
 import os

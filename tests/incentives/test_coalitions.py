@@ -16,7 +16,7 @@ def standard(reports, **numbers):
 
 
 def surplus(make, reports, truth, pair):
-    """Compute the joint surplus of two sellers from the payments of the market."""
+    """Compute the total surplus of two sellers: their payments minus their true costs."""
     market = make(reports)
     allocation = cm.allocate(market, gap=1e-9)
     paid = cm.payments(market, allocation)

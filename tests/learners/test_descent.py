@@ -1,4 +1,4 @@
-"""Test the accounting, the bound on steps, the gradients and the audits of noisy descent."""
+"""Test the accounting, the limit on the number of steps, and audits of noisy descent."""
 
 import numpy as np
 import pytest

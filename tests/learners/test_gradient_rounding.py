@@ -21,7 +21,7 @@ def exact(values):
 
 
 def exact_gradient(objective: PerturbedObjective, w: np.ndarray) -> list[Decimal]:
-    """Compute the gradient at the given floats with eighty digits."""
+    """Compute the gradient at the given floats in eighty-digit arithmetic."""
     point, shift = exact(w), exact(objective.shift)
     strength = Decimal(float(objective.regularization))
     total = [s + strength * v for s, v in zip(shift, point, strict=True)]
@@ -104,7 +104,7 @@ def few_rows(rng):
     [(cancelling_margin, 1e-11, 0.02), (cancelling_terms, 1e-11, 0.02), (few_rows, 1e-18, 0.004)],
 )
 def test_each_part_of_the_bound_is_needed(case, error_at_least, share) -> None:
-    """Check that the bound is valid and fairly tight if one source of error dominates."""
+    """Check that the bound is valid, and nearly tight if one source of error dominates."""
     rng = np.random.default_rng(0)
     ratios = []
     for _ in range(40):

@@ -25,7 +25,7 @@ KERNELS = {
 
 
 def rows(seed: int, n_rows: int, n_features: int) -> np.ndarray:
-    """Draw rows in the ball, including a zero row and many rows of the largest norm."""
+    """Draw rows in the ball of radius RADIUS, including a zero row and many rows of this norm."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_rows, n_features)) * RADIUS
     X *= rng.choice([0.1, 1.0, 10.0], n_rows)[:, None]
@@ -135,7 +135,7 @@ def test_the_factor_and_its_residuals_reproduce_the_kernel_matrix(
 
 
 def check_stop(kernel, X, weights, tolerance, G, residuals) -> None:
-    """Check that the factorisation stopped at the first pivot that satisfies the condition."""
+    """Check that the factorisation stopped as soon as its error satisfied the tolerance."""
     floor = 4 * np.finfo(float).eps * kernel.diagonal(X).max()
     assert weights @ np.sqrt(residuals) <= tolerance or residuals.max() <= floor
     if G.shape[1]:

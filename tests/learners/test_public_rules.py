@@ -18,7 +18,7 @@ from tests.learners.builders import output_ridge
     st.sampled_from([LogisticLoss(), HuberLoss(0.125)]), st.floats(0.01, 100.0),
 )  # fmt: skip
 def test_the_rule_solves_its_equation(seed, rows, features, log_eps, loss, norm):
-    """Check Lambda * eta(Lambda) * W(eta) = goal, whose left side increases in Lambda."""
+    """Check that the rule's Lambda satisfies Lambda * eta(Lambda) * W(eta) = goal."""
     rng = np.random.default_rng(seed)
     sold = 10.0**log_eps * rng.uniform(0.1, 1.0, rows)
     weights = sold / sold.sum()

@@ -275,7 +275,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def of_any(self, id):
-        """Compute the amounts of sales for any release that releases have used."""
+        """Compute the amounts that releases have used of sales for any release."""
         return sum(
             (
                 max(Fraction(0), amounts.get(id, Fraction(0)) - self.sold.get((id, name), 0))

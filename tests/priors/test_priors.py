@@ -417,7 +417,7 @@ def test_parse_prior_accepts_a_mixture():
         (lambda: Uniform(0, np.inf), "high = inf; give a finite number"),
         (lambda: Exponential(0), "Exponential: mean = 0; give a finite number in .2e-308, inf"),
         (lambda: Beta(1, None), "Beta: b = None; give a finite number in .2e-308, 1e.08"),
-        (lambda: Beta(1, 5e-324), "give a finite number in .2e-308"),  # scipy would end the process
+        (lambda: Beta(1, 5e-324), "give a finite number in .2e-308"),  # SciPy would end the process
         (lambda: Prior.from_scipy(stats.beta(1, 5e-324)), "0 or at least 2e-308"),
         (lambda: LogNormal(-1e4, 1), "log_mean = -10000.0; give a finite number in .-7e.02"),
         (lambda: EmpiricalPrior([]), "samples must not be empty.*got 0 samples"),

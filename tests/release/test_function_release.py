@@ -1,4 +1,4 @@
-"""A function release adds one draw of a Gaussian process to all queries in any order."""
+"""A function release adds one draw of a Gaussian process to the answers to all queries."""
 
 from itertools import combinations
 
@@ -13,7 +13,7 @@ from convexmarket.release import lattice_noise as noise_of
 from convexmarket.release.lattice_noise import PROCESS_SLACK
 from tests.release.builders import model, source
 
-REJECTED = 1e-6  # largest p-value that refutes a distribution
+REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
 N_ROWS = 40
 CROSS = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
 
@@ -33,7 +33,7 @@ def state_of(release):
 
 
 def p_value(noise, covariance):
-    """Return the smallest p-value of several tests for independent standard normals."""
+    """Compute the smallest p-value of several tests for independent standard normals."""
     white = np.linalg.solve(np.linalg.cholesky(covariance), noise.T)
     total, tail = float((white**2).sum()), stats.chi2(white.size)
     pairs = [stats.pearsonr(single, other).pvalue for single, other in combinations(white, 2)]
@@ -51,7 +51,7 @@ ORDERS = {
 
 def check_noise_is_a_process(monkeypatch, kernel, order, n_releases):
     erm, generator = model(kernel), np.random.default_rng(5)
-    points = CROSS if kernel == "rbf" else CROSS[:2]  # these two directions span the plane
+    points = CROSS if kernel == "rbf" else CROSS[:2]  # two directions that span the plane
     batches = [[i for i in batch if i < len(points)] for batch in ORDERS[order]]
     first = release_of(erm)
     result = first.scale, first.guarantee.epsilon

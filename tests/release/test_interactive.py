@@ -28,7 +28,7 @@ from tests.release.builders import (
     worst_delta,
 )
 
-REJECTED = 1e-6  # largest p-value that refutes a distribution
+REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
 TERMS = {"epsilon": 1.0, "delta": 1e-6, "max_queries": 30, "max_updates": 4}
 
 
@@ -80,7 +80,7 @@ def test_the_adversary_refutes_a_charge_of_one_answer_per_update(updates, epsilo
 
 
 def waiting_delta(shift, updates, epsilon):
-    """Compute the delta of the number of queries until the last of several rare updates.
+    """Compute the delta of an adversary who sees only the number of queries until the last update.
 
     Rare updates form a Poisson process. A changed row changes its rate by the factor exp(shift).
     """
@@ -240,7 +240,7 @@ def test_the_error_bound_holds_with_the_stated_probability(monkeypatch):
 
 
 def test_the_attacks_nearly_attain_the_claim():
-    """The epsilon that the best attack proves is at least 75 % of the claim."""
+    """The best attack proves that epsilon is at least 75 % of the claim."""
     s = calibrate(np.ones(1), np.ones(1), interactive_epsilon(2, 1e-6, "tight"))[0]
     log_ratios, deltas = worst_delta(1.0 / s, 3.0, 2, 60, 4.0)
     result = optimize.brentq(lambda e: np.interp(e, log_ratios, deltas) - 1e-6, 0.01, 1.0)
@@ -248,7 +248,7 @@ def test_the_attacks_nearly_attain_the_claim():
 
 
 def query(release, points):
-    """Return the answers to queries, and the error that ended the release or None."""
+    """Return the answers to queries, and the error that ended the release, or None."""
     try:
         return release.predict(points).tolist(), None
     except ReleaseExhaustedError as error:

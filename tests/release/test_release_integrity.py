@@ -1,4 +1,4 @@
-"""Regression tests for leaks outside the guarantee and for failures after a charge."""
+"""Regression tests for leaks that guarantees do not cover and for failures after a charge."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
 def test_an_overflowing_query_reads_no_prediction(kernel):
-    """A NaN answer, inf - inf, would reveal without noise on which side the rows are."""
+    """An answer inf - inf = NaN would reveal without noise on which side of 0 predictions are."""
     erm = model(kernel=kernel)
     huge = [[1.5e308, 0.0]]
     for kind in ("interactive", "function"):
@@ -56,7 +56,7 @@ def test_an_overflowing_query_reads_no_prediction(kernel):
     with pytest.raises(DataError, match="overflow"):
         cm.TestSetRelease(erm, huge, 1.0, 1e-6)
     X, y = rows()
-    X[0] = huge[0]  # private rows are clipped, because a refusal would reveal them
+    X[0] = huge[0]  # private rows are clipped, because an error would reveal them
     clipped = cm.KernelERM(kernel=kernel).fit(X, y)
     X[0, 0] = 1e150
     assert np.array_equal(clipped.dual_coef_, cm.KernelERM(kernel=kernel).fit(X, y).dual_coef_)
@@ -164,7 +164,7 @@ def test_columns_are_matched_to_the_columns_of_the_model(kind, tmp_path):
 
 
 def test_the_published_scale_is_increased_where_it_is_insufficient():
-    """At epsilon = 5,000, the tight accounting of one update exceeds the claim of Theorem 9."""
+    """At epsilon = 5,000, the exact loss of one update exceeds the claim of Theorem 9."""
     paper = interactive_epsilon(1, 0.9, "paper")
     tight = interactive_epsilon(1, 0.9, "tight")
     scale = 200.0 * np.log(4.0 / 0.9) / 5000.0
@@ -183,7 +183,7 @@ def hinge(seed):
 
 @given(seed=st.integers(0, 2**32), noise=st.floats(-20, 20), divisor=st.sampled_from([1.0, 3.0]))
 def test_a_noisy_answer_changes_the_model_only_slightly(seed, noise, divisor):
-    """The bound holds for any noise and for any divisor that is at least k(z, z)."""
+    """The bound holds for any noise if the divisor is at least k(z, z)."""
     rng = np.random.default_rng(seed)
     erm, guarantee = hinge(seed % 7)
     truth = erm.pivots_.T @ erm.dual_coef_

@@ -1,4 +1,4 @@
-"""Comparisons of the tables of two reports, and of two quantities for a headline."""
+"""Test comparisons of the tables of two reports, and of two quantities for a headline."""
 
 import numpy as np
 import pandas as pd

@@ -86,7 +86,7 @@ def solve(declared, **options):
 
 
 def check(instance, formulation, tolerance=1e-7):
-    """Compare the answers for both parameter values with exact answers, or with those of ECOS."""
+    """Compare the answers for two parameter values with exact answers or with those of ECOS."""
     first = CLASSES[instance.problem_class][0]
     declared, other = instance.declare(formulation), instance.declare(first)
     assert declared.problem.is_dcp(dpp=True)

@@ -20,7 +20,7 @@ FORM = MarketNumbers(COSTS)
 
 
 def form_of(*parts):
-    """Build the numeric form of constraints and of terms with weight 2."""
+    """Build the numeric form of a market with the given constraints and with terms of weight 2."""
     objectives = [2.0 * part for part in parts if isinstance(part, cm.Term)]
     limits = [part for part in parts if isinstance(part, cm.terms.Constraint)]
     return FORM.plus(sum(objectives, cm.terms.Objective(())).parts, limits)

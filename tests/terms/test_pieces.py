@@ -1,4 +1,4 @@
-"""Compare terms and constraints with their definitions; test user-defined pieces and incentives."""
+"""Compare terms and constraints with their definitions, and test user-defined pieces."""
 
 import copy
 import itertools
@@ -102,7 +102,7 @@ def test_a_user_defined_privacy_cost_gives_the_optimum():
 
 
 class Shortfall(cm.Term):
-    """Squared shortfall of the guarantees below a level; it favours purchases from all sellers."""
+    """Sum of squared shortfalls of the guarantees below a level."""
 
     def __init__(self, level):
         self.level = level
@@ -246,7 +246,7 @@ RNG = np.random.default_rng(0)
 
 
 def threshold(quantities):
-    """Return an expression with a threshold that is a variable of the term."""
+    """Return an expression with an auxiliary variable, the threshold."""
     t = cp.Variable(name="t", value=0.0)
     return t + cp.sum(cp.exp(quantities.epsilon - t) - 1) / M
 
@@ -262,7 +262,7 @@ CLOSED = "a piece depends only on its quantities"
 ANOTHER = "differ: .* fix its data at creation"
 COUNTS = r"add the restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
-#: Invalid calls, grouped by the class of the error, with patterns of the message as keys.
+#: Invalid calls by the class of the error and by a pattern of its message.
 REFUSED = {
     CurvatureError: {
         rf"Bad\(\) uses t, but {CLOSED}": lambda: market_with(Bad(threshold)),

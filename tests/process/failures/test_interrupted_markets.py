@@ -1,4 +1,4 @@
-"""State of online markets after errors, interrupts and full disks (docs/failures.md)."""
+"""Test online markets after errors, interrupts and full disks (docs/failures.md)."""
 
 import json
 import shutil

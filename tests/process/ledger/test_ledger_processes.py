@@ -1,4 +1,4 @@
-"""Several processes use one ledger and are killed at random times (SIGKILL)."""
+"""Several processes use one ledger and are killed by SIGKILL at random times."""
 
 import time
 

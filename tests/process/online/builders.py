@@ -1,4 +1,4 @@
-"""A market in forked processes, and checks after each kill."""
+"""Use an online market in forked processes, and check the market after each kill."""
 
 import json
 import random
@@ -53,7 +53,7 @@ def check_all_stored(market, reported, n):
 
 
 class Delay:
-    """Random delays, which are adapted to be too short and too long equally often."""
+    """Random delays until a kill, which are adapted to be too short and too long equally often."""
 
     def __init__(self, seed):
         self._rng, self._typical = random.Random(seed), 0.004
@@ -78,7 +78,7 @@ def rows(market):
 
 
 def work_forever(market, seed, notify):
-    """Quote, accept, decline and repeat, and report each completed step."""
+    """Quote, accept, decline and repeat quotes, and report each completed step."""
     rng = random.Random(seed)
     known = {id: row[2] for id, row in rows(market).items()}
     while True:
@@ -99,7 +99,7 @@ def work_forever(market, seed, notify):
             id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
             try:
                 message = astuple(answer(id))
-            except ConvexMarketError:  # the offer has a different answer, or its epsilon is 0
+            except ConvexMarketError:  # the offer has another answer, or its epsilon is 0
                 continue
             notify(*message)
 
@@ -121,7 +121,7 @@ def check_stored(reported, before, after):
     for id in answered:
         assert model[id][5] == "offered", "an answer was lost"
     if extra:
-        # One step was in progress, either a quote or a batch of three quotes that is partly
+        # One step was in progress: either a quote or a batch of three quotes that was partly
         # reported.
         assert not answered
         assert len(extra) == 1 or (len(extra) <= 3 and len({i[:-2] for i in extra}) == 1)

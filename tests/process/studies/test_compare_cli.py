@@ -1,4 +1,4 @@
-"""Interrupted and fresh runs of ``convexmarket compare``."""
+"""Test interrupted and new runs of ``convexmarket compare``."""
 
 import os
 import shutil
