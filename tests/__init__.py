@@ -14,7 +14,7 @@ PROBLEMS = ROOT / "problems"
 
 @functools.cache
 def parsed(source: str) -> ast.Module:
-    """Return the syntax tree of a module's source; the cache avoids parsing a module twice."""
+    """Return the syntax tree of a module's source. The cache avoids parsing a source twice."""
     return ast.parse(source)
 
 

@@ -266,7 +266,7 @@ def public():
 def test_every_public_name_is_documented():
     for name, value in public().items():
         documented = inspect.getdoc(value) or ""
-        if get_origin(value) is not None:  # a type alias
+        if get_origin(value) is not None:  # type aliases have no docstring
             continue
         assert documented.split(), name
         first = documented.split("\n\n")[0]

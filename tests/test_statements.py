@@ -14,7 +14,7 @@ from tests import ROOT
 
 PAGE = ROOT / "docs/statements.md"
 STATEMENTS: dict[str, dict[str, str]] = tomllib.loads(
-    PAGE.with_suffix(".toml").read_text(encoding="utf-8")  # duplicate keys are errors
+    PAGE.with_suffix(".toml").read_text(encoding="utf-8")  # duplicate keys raise an error
 )
 PAPERS = {
     "A": "Mechanism design for heterogeneous differentially private data acquisition",

@@ -37,7 +37,7 @@ class BruteForce:
             return np.inf
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # inaccurate solutions
+                warnings.simplefilter("ignore", UserWarning)  # warnings of inaccuracy
                 self.problem.solve(solver="CLARABEL", **ACCURATE)
         except cp.error.SolverError:
             return np.inf
@@ -109,7 +109,7 @@ def brute_force(form):
     values = values_along(form, psi, count, exponents)
     best = float(values.min())
     padded = np.concatenate((values[:1], values, values[-1:]))
-    higher = np.maximum(padded[:-2], padded[2:]) > values * (1 + 1e-14)  # not constant
+    higher = np.maximum(padded[:-2], padded[2:]) > values * (1 + 1e-14)  # excludes plateaus
     dip = (values <= padded[:-2]) & (values <= padded[2:]) & (values <= 1.01 * best) & higher
     for i in np.flatnonzero(dip):
         around = exponents[[max(i - 1, 0), min(i + 1, exponents.size - 1)]]

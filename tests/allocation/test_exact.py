@@ -110,12 +110,12 @@ def test_without_spread_the_cheapest_sellers_are_filled_first(form, eta):
 def test_solutions_satisfy_the_kkt_conditions_of_paper_a(form):
     result = solve_exact(form)
     v = np.maximum(result.multiplier - form.gamma * form.virtual_costs, 0.0)
-    slope = 1 + 2 * form.sigma / form.mu**2 * v.sum()  # effect of rounding the root
+    slope = 1 + 2 * form.sigma / form.mu**2 * v.sum()
     rounding = 4 * np.spacing(result.multiplier) * slope
     eq14 = result.multiplier - form.sigma / form.mu**2 * (v @ v) - v @ v / v.sum()
     assert abs(eq14) <= 1e-9 * result.multiplier + rounding
     norm = np.linalg.norm(v)
-    # Eq. (13): eps_i = mu*v_i/(||v|| sum v); eta is the sum of all eps_i.
+    # Eq. (13): eps_i = mu*v_i/(||v|| sum v). Eta is the sum of all eps_i.
     np.testing.assert_allclose(result.weights, v / v.sum(), atol=1e-7)
     assert result.eta == pytest.approx(form.mu / norm, rel=1e-7)
 

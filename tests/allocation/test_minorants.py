@@ -14,7 +14,7 @@ from tests.allocation.brute_force import ACCURATE
 from tests.allocation.builders import FALSE_VALUES
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:overflow"),  # caused by huge hints
+    pytest.mark.filterwarnings("ignore:overflow"),  # huge hints overflow
     pytest.mark.filterwarnings("ignore:Solution may be inaccurate"),
     pytest.mark.filterwarnings("ignore:pnorm with p"),
 ]
@@ -143,7 +143,7 @@ def test_every_supported_kinked_atom_is_tested():
 
     for build in KINKS.values():
         walk(PLAIN(build(unknown())))
-    # Two names exist in other versions of CVXPY; test_attained.py tests support functions.
+    # Other versions of CVXPY contain two of these names. test_attained.py tests SuppFuncAtom.
     assert set(_SUPPORT) - names <= {"SumLargest", "Pnorm", "SuppFuncAtom"}
 
 
@@ -160,7 +160,7 @@ def test_the_minorant_of_a_smooth_expression_is_its_tangent(name):
     x.value = point = rng.exponential(size=M)
     const, slope = minorant(expression, x, {})
     assert const + slope @ point == pytest.approx(expression.value, rel=1e-9, abs=1e-12)
-    step = 1e-6 * rng.normal(size=M)  # far from any kink
+    step = 1e-6 * rng.normal(size=M)  # a small step does not cross a kink
     values = []
     for sign in (1, -1):
         x.value = point + sign * step

@@ -47,7 +47,7 @@ def assert_same(reports, chunks, prior=PRIOR, **options):
     assert result.objective == pytest.approx(expected.objective, rel=1e-12)
     assert result.gap <= 1e-12
     assert result.binding == expected.binding
-    assert result.n_bought == pytest.approx(expected.n_bought, abs=reports.size / 100)  # ties
+    assert result.n_bought == pytest.approx(expected.n_bought, abs=reports.size / 100)
     np.testing.assert_allclose(
         result.epsilon.compute(), expected.epsilon, rtol=1e-9, atol=1e-12 * expected.eta
     )

@@ -60,7 +60,7 @@ def test_a_price_equals_the_slope_of_the_optimal_objective(name):
         warnings.simplefilter("ignore", LooseCertificateWarning)
         result, step = solve(number), 1e-3 * number
         slope = (solve(number - step).objective - solve(number + step).objective) / (2 * step)
-    assert abs(slope) > 1e-3  # the constraint binds
+    assert abs(slope) > 1e-3  # the constraint is active
     assert part(result.prices[0]) == pytest.approx(slope, rel=2e-4)
     assert result.binding
 

@@ -115,7 +115,7 @@ def test_random_buyers_are_certified_in_few_solves(seed):
         other = etas * np.exp(rng.normal(0, 0.1, etas.size))
         try:
             value = at_fixed_eta(markets, limit, other)
-        except ParameterError:  # outside an EtaRange
+        except ParameterError:  # eta is outside an EtaRange
             continue
         assert value >= result.lower_bound * (1 - 1e-8)
 

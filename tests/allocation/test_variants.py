@@ -166,7 +166,7 @@ def assert_valid_bounds(name, kind, monkeypatch):
             check_feasible(market, result)
 
 
-#: One kind of false multiplier for each market; the campaign tests all combinations.
+#: One kind of false multiplier for each market. The campaign tests all combinations.
 PAIRS = [(name, list(FALSE_VALUES)[i % len(FALSE_VALUES)]) for i, name in enumerate(KINKED)]
 
 

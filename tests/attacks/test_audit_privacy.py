@@ -280,7 +280,7 @@ def test_the_witness_of_a_ridge_reproduces_the_measured_loss():
         clone(mechanism).fit(X, y, epsilon=epsilon, random_state=Simulation(7))
         for X, y in ((pair.X, pair.y), (pair.X_other, pair.y_other))
     ]
-    distance = np.linalg.norm(models[0].coef_ - models[1].coef_) * 1.0  # half / width is one
+    distance = np.linalg.norm(models[0].coef_ - models[1].coef_) * 1.0
     best = int(np.argmax(audit.measured / audit.claimed))
     assert distance * models[0].noise_rate_ == pytest.approx(audit.measured[best], rel=1e-6)
 

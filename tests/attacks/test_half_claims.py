@@ -64,7 +64,7 @@ def test_a_release_passes_with_its_claim_and_fails_with_half_of_it(share):
     assert audit.passed is SHARES[share], audit.statement()
 
 
-@pytest.mark.campaign  # a statistical audit
+@pytest.mark.campaign  # statistical audits are slow
 @pytest.mark.parametrize("share", SHARES)
 def test_statistics_pass_with_their_claim_and_fail_with_half_of_it(share):
     """With strong regularization, the model is proportional to noisy sums that contain labels."""

@@ -141,7 +141,7 @@ def test_low_digits_of_floating_point_noise_refute_the_claim():
     assert counts[1] == 0
 
 
-@pytest.mark.campaign  # a statistical audit
+@pytest.mark.campaign  # statistical audits are slow
 def test_low_digits_of_the_default_noise_do_not_refute_the_claim():
     """Noise that is sampled in floating point would attain only some multiples of the step."""
     proven, counts = proven_by_low_digits(floats=False)

@@ -151,7 +151,7 @@ def test_a_folder_that_is_not_a_report_is_kept(filled, command, files):
     given = [PROBLEMS / "solver-study.toml"]
     if command == "report":
         given = [filled / "a"]
-    given += ["--set", "run.jobs=1"] if command == "run" else []  # prevents output of workers
+    given += ["--set", "run.jobs=1"] if command == "run" else []
     text = refused(filled, command, *given, "--out", "found")
     assert "to replace it all" in text
 

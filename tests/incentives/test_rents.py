@@ -46,8 +46,8 @@ def rent_of(curve, prior, seller, report, tolerance):
     st.floats(-1, 1).map(lambda exponent: 10.0**exponent),
     st.sampled_from([None, 1.5, 3.0]),
 )
-@example(name="empirical", m=5, seed=248, mu=1.0, cap=None)  # jump of psi
-@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # kink of psi in a step
+@example(name="empirical", m=5, seed=248, mu=1.0, cap=None)  # psi jumps
+@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # psi has a kink
 def test_chords_give_the_exact_rent_within_the_stated_error(name, m, seed, mu, cap):
     prior = prior_of(name)
     sellers = draw(prior, m, seed)
@@ -204,7 +204,7 @@ def test_an_inaccurate_allocation_increases_payment_errors_or_is_refused():
     optimal = cm.allocate(market, gap=1e-8)
     rough = dataclasses.replace(optimal, lower_bound=optimal.objective * (1 - 9e-4))
     result = cm.incentives.estimate_payments(market, rough)
-    assert result.errors.max() < 1e-5  # the bound is computed again
+    assert result.errors.max() < 1e-5
 
     def value(factor):
         eta = factor * optimal.eta

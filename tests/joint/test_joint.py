@@ -439,7 +439,7 @@ def test_realised_noise_that_offsets_sigma_leaves_no_minimum(share):
     joint = three_rows(
         2.0 * cm.terms.SquaredSpread(), share * 1.0, noise="realised", noise_vector=b, max_norm=1.0
     )
-    if share <= 1:  # 2*max_norm*||b|| = 1
+    if share <= 1:
         with pytest.raises(UnattainedOptimumError, match=r"a sigma above 1 = 2\*max_norm"):
             cm.allocate_jointly(joint)
     else:

@@ -195,7 +195,7 @@ def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> Non
     promised = objective_perturbation_guarantee(
         weights, eta, strength, solver_epsilon=solver_epsilon
     )[0]
-    rounded_up = solver_epsilon / 8  # the noise scale is rounded up
+    rounded_up = solver_epsilon / 8
     assert promised - 0.004 - rounded_up < worst <= promised
     assert worst > promised - solver_epsilon
 

@@ -63,7 +63,7 @@ def squared_norm(erm: KernelERM) -> float:
 def solve(problem: cp.Problem) -> float:
     tight = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # "solution may be inaccurate"
+        warnings.simplefilter("ignore", UserWarning)  # warnings of inaccuracy
         return float(problem.solve(solver=cp.CLARABEL, **tight))
 
 

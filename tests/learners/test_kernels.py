@@ -99,7 +99,7 @@ def test_kernels_without_a_lipschitz_constant_raise_an_error(name) -> None:
     with pytest.raises(NotSupportedError, match=f"kernel '{name}' have no known Lipschitz"):
         _ = KERNELS[name].feature_lipschitz
     at, near = np.full((1, 1), 1e-8), np.full((1, 1), 4e-8 if name != "cosine" else -1e-8)
-    assert speeds(KERNELS[name], at, near)[0] > 1e3  # no Lipschitz constant exists
+    assert speeds(KERNELS[name], at, near)[0] > 1e3
 
 
 @given(

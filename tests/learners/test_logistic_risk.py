@@ -116,7 +116,7 @@ def test_norms_exceed_their_bound_as_rarely_as_stated(regularization, eta, seed)
     learner = algorithm_1(regularization=regularization)
     learner.fit(rows, [1, 1, -1, 1], epsilon=eta / 4, random_state=Simulation(seed))
     length = np.linalg.norm(drawn_shift(seed, 3, learner.eta_))
-    chance = stats.gamma.sf(length * learner.eta_ / 2, 3)  # for a larger norm of the noise
+    chance = stats.gamma.sf(length * learner.eta_ / 2, 3)
     bound = logistic_norm_bound(regularization, learner.eta_, 3, float(chance))
     assert np.linalg.norm(learner.coef_) <= bound * (1 + 1e-6)
 

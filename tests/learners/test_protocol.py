@@ -196,7 +196,7 @@ def test_a_user_defined_learner_is_audited_like_a_built_in_one():
     assert honest.measured[0] > 0.6 * honest.claimed[0]
 
 
-@pytest.mark.campaign  # a statistical audit
+@pytest.mark.campaign  # statistical audits are slow
 def test_broken_user_defined_learners_are_refuted():
     custom = guides_learner()
 

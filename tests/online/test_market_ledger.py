@@ -65,7 +65,7 @@ def test_an_acceptance_is_recorded_as_a_sale(market):
     market.decline("no")
     market.quote("open", 1.3)
     market.quote("expensive", 5.0)
-    market.accept("a")  # repeated
+    market.accept("a")
     offers, sales = market.offers(), market.ledger.sales()
     accepted = offers[offers["status"] == "accepted"]
     for name, column in (("id", "id"), ("epsilon", "epsilon"), ("price", "payment")):

@@ -18,7 +18,7 @@ def apart_by_chance(stored: dict[str, Any], new: dict[str, Any], at: str) -> lis
     if means[0].shape != means[1].shape:
         return [f"{at}: stored {means[0].shape} averages, now {means[1].shape}"]
     errors = np.array([stored["error"], new["error"]], dtype=float)
-    error = np.hypot(*np.nan_to_num(errors))  # NaN for a single draw
+    error = np.hypot(*np.nan_to_num(errors))  # a single draw has the error NaN
     distance = np.abs(means[0] - means[1])
     rounding = 1e-9 * np.maximum(np.abs(means[0]), np.abs(means[1]))
     same = (np.isnan(means[0]) & np.isnan(means[1])) | (means[0] == means[1])

@@ -75,7 +75,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
         "status is less": ranks[1] < ranks[0],
     }
     texts = [f"the {text}: stored {stored}, now {new}" for text in wrong if wrong[text]]
-    if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:  # equal objectives
+    if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:
         for name in ("eta", "norm", "model", "weights"):
             texts += differences(stored[name], new[name], POINT, name)
     if spec["conditions"] and not new["first_order"] <= max(2 * stored["first_order"], 1e-6):

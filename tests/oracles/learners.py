@@ -2,7 +2,7 @@
 
 An input describes a learner by its loss, the kind of its noise and the weights of the rows. The
 functions :func:`_learner` and :func:`_release` choose the classes of the package. The rows are
-deterministic; their cells are multiples of square roots modulo one.
+deterministic, and their cells are multiples of square roots modulo one.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def test_virtual_cost_is_correct_if_the_density_is_zero_or_infinite_at_an_end():
 
 
 def test_virtual_costs_are_accurate_if_probabilities_underflow():
-    # For a gamma prior, F/f tends to c/shape at zero; the upper tail is nearly exponential.
+    # For a gamma prior, F/f tends to c/shape at zero. The upper tail is nearly exponential.
     assert Exponential(0.05).virtual_cost(1e-20) == pytest.approx(2e-20, rel=1e-14)
     assert Exponential(1).virtual_cost(700.0) == pytest.approx(700 + np.expm1(700.0), rel=1e-12)
     assert Exponential(1).virtual_cost(1e6) == np.inf

@@ -141,7 +141,7 @@ def test_a_budget_refuses_the_fit_that_would_exceed_it_and_charges_nothing(count
         assert counted.spent.to_dict() == before
     ridge().fit(X[3:], y[3:], epsilon=0.75)
     assert clinic.spent.to_dict() == before
-    with clinic, pytest.raises(BudgetExceededError, match="'Ida'"):  # opened again
+    with clinic, pytest.raises(BudgetExceededError, match="'Ida'"):
         ridge().fit(X[3:], y[3:], epsilon=0.75)
 
 

@@ -89,7 +89,7 @@ def test_processes_do_not_share_a_stream() -> None:
         os.close(reader)
         os.close(writer)
     assert draws[0][0] != draws[1][0]
-    assert draws[0][1] == draws[1][1]  # documented behaviour
+    assert draws[0][1] == draws[1][1]
 
 
 def unseeded(source: str) -> list[int]:

@@ -13,7 +13,7 @@ from convexmarket.release.scales import calibrate, interactive_epsilon
 
 
 def source(random_state):
-    """Convert a seed to a Simulation; return other values unchanged."""
+    """Convert a seed to a Simulation. Return other random sources unchanged."""
     seeds = int, np.integer, np.random.Generator
     is_seed = isinstance(random_state, seeds) and random_state != -1
     return Simulation(random_state) if is_seed else random_state

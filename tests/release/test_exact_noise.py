@@ -62,7 +62,7 @@ def test_answers_are_multiples_of_the_lattice_step():
 def test_coordinates_of_neighbours_are_within_the_assumed_distance():
     """The assumed distance includes the change of the model and the rounding errors."""
     models, X = neighbours(), public(200)
-    X[1] = X[0]  # a repeated point
+    X[1] = X[0]
     true = []
     for erm in models:
         plan = process_noise(erm, np.ones(N_ROWS), 1e-6)

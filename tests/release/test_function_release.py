@@ -55,7 +55,7 @@ def check_noise_is_a_process(monkeypatch, kernel, order, n_releases):
     batches = [[i for i in batch if i < len(points)] for batch in ORDERS[order]]
     first = release_of(erm)
     result = first.scale, first.guarantee.epsilon
-    monkeypatch.setattr(noise_of, "calibrate", lambda *_: result)  # for equal arguments
+    monkeypatch.setattr(noise_of, "calibrate", lambda *_: result)
     noise = np.empty((n_releases, len(points)))
     for row in noise:
         release = release_of(erm, random_state=generator)
@@ -134,5 +134,5 @@ def test_queries_beyond_the_memory_limit_are_refused_without_effect(monkeypatch)
         release.predict(CROSS[:2] / 2.0)
     assert state_of(release) == before
     assert release.predict(CROSS[0] / 2.0).shape == (1,)
-    assert release.predict(CROSS).shape == (5,)  # these queries have answers
+    assert release.predict(CROSS).shape == (5,)
     assert release.predictor.predict(np.zeros((100, 2))).shape == (100,)

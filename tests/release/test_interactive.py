@@ -41,7 +41,7 @@ def state_of(release):
 
 
 def manual_scale(erm, epsilon, delta, updates):
-    # feature norm 1, slope 1, weight 1/n; the errors of two fits add 2 % to the sensitivity
+    # The feature norm and slope are 1, and the weight is 1/n. Errors of two fits add 2 %.
     sensitivity = 2.0 / (erm.regularization * erm.row_sensitivities_.size) * 1.02
     return 200.0 * np.sqrt(updates) * sensitivity * np.log(4.0 / delta) / epsilon
 

@@ -67,7 +67,7 @@ def p_value_of_picks(points, exponent):
     return stats.chisquare(counts, law / law.sum() * len(points)).pvalue
 
 
-@pytest.mark.campaign  # a statistical audit
+@pytest.mark.campaign  # statistical audits are slow
 @pytest.mark.parametrize("accounting", SCALES)
 def test_points_are_selected_by_the_exponential_mechanism(accounting):
     points, _ = first_rounds(accounting, 2000)
@@ -118,7 +118,7 @@ def test_a_large_net_attains_the_claim_without_delta(rounds):
 
 
 def round_masses(share, shift, step):
-    """Compute the distribution of the loss of a round on a grid; return it and the first index.
+    """Compute the distribution of a round's privacy loss on a grid. Return it and the first index.
 
     Losses are rounded down to the grid. With probability ``share``, the error at the selected point
     decreases by the shift. Otherwise it increases by the shift. The measurement also changes by the

@@ -45,7 +45,7 @@ def test_the_interactive_bound_equals_the_bound_of_the_release(accounting):
         failure_probability=0.2,
         accounting=accounting,
     )
-    check_slightly_above(error_bound, release.error_bound)  # never below
+    check_slightly_above(error_bound, release.error_bound)
 
 
 @pytest.mark.parametrize("n_points", [1, 30, 5000])

@@ -176,7 +176,7 @@ def test_the_published_scale_is_increased_where_it_is_insufficient():
 
 @cache
 def hinge(seed):
-    """Fit a linear model; return the model and the guarantee of a function release."""
+    """Fit a linear model. Return the model and the guarantee of its function release."""
     erm = cm.KernelERM("hinge", "linear", 0.1, data_norm=1.0).fit(*rows(seed))
     return erm, release("function", erm).guarantee
 
@@ -211,7 +211,7 @@ def test_a_public_release_divides_by_the_bound_on_features(seed):
     truth = erm.decision_function(net)
     noise = laplace_noise(erm, np.ones(len(erm.row_sensitivities_)), terms(1), 1e-6)
     z = _selected(np.abs(truth), noise.step, noise.steps, rng)
-    step = noise.added_to(truth[z : z + 1], rng)[0]  # the divisor is one
+    step = noise.added_to(truth[z : z + 1], rng)[0]
     shrunk = min(1.0, erm.norm_bound_ / max(abs(step) * np.linalg.norm(net[z]), 1e-300))
     if np.any(net[z]):
         assert created.predictor.coefficients == pytest.approx([step * shrunk / 2.0], rel=1e-9)

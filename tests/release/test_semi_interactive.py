@@ -117,7 +117,7 @@ def test_the_exact_fit_equals_the_optimum_of_every_declaration(formulation, max_
     X = rng.uniform(-1.0, 1.0, (8, 2))
     gram, noisy = rbf_kernel(X, gamma=1.0), rng.laplace(size=8)
     problem, place, answer = fit(gram, np.array([noisy, noisy]), max_norm).declare(formulation)
-    for scale in (1.0, 0.3):  # without compiling the problem again
+    for scale in (1.0, 0.3):  # the compiled problem is reused
         place(scale * noisy)
         problem.solve(solver="CLARABEL")
         *values, norm = answer()

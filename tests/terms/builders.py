@@ -128,7 +128,7 @@ def share(a, group):
     return a[group == GROUPS].sum()
 
 
-#: Constraints, and their slacks as functions of weights and eta; a violated slack is negative.
+#: Constraints, and their slacks as functions of weights and eta (negative if violated).
 CONSTRAINTS = {
     "cap": (cm.Cap(2), lambda a, eta: (2 / M - a).min()),
     "caps": (cm.Cap(ENTRIES), lambda a, eta: (ENTRIES / M - a).min()),

@@ -483,7 +483,7 @@ def test_a_cardinality_limit_is_solved_with_the_suggested_remedy():
     problem = cp.Problem(declared.objective, [*declared.constraints, *few])
     problem.solve(solver="HIGHS")
     pairs = itertools.permutations(range(M), 2)
-    cost = np.linspace(2, 1, M) + COSTS  # 0.5 * eta = 1
+    cost = np.linspace(2, 1, M) + COSTS
     best = min(0.6 * cost[i] + 0.4 * cost[j] for i, j in pairs) + 0.5
     assert problem.value == pytest.approx(best, rel=1e-6)
     assert np.count_nonzero(declared.weights > 1e-6) == 2

@@ -33,10 +33,10 @@ class TooSlow(BaseException):
 
 @dataclass(frozen=True)
 class Target:
-    """A function to fuzz and the strategy for its examples.
+    """Function ``check`` to fuzz, with the Hypothesis strategy for its examples.
 
     ``check`` returns "accepted" or "refused", and raises an unexpected error.
-    An example may take at most ``seconds``; ``weight`` multiplies the number of examples.
+    An example can take at most ``seconds``. ``weight`` multiplies the number of examples.
     """
 
     name: str

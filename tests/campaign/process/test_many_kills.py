@@ -1,4 +1,4 @@
-"""Test hundreds of kills of processes at random times."""
+"""Kill hundreds of processes at random times, and check that no completed step is lost."""
 
 import pytest
 

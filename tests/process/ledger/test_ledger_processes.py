@@ -64,7 +64,7 @@ def test_a_charge_is_complete_or_absent_after_a_kill(tmp_path):
     ledger.sell(["a", "b"], 1.0, 0.0)
 
     def work(notify):
-        book.now = stopping(book.now, notify, before=False)  # after the check
+        book.now = stopping(book.now, notify, before=False)
         cm.Ledger(tmp_path / "l").account(["a", "b"], release="m").charge(guarantee([1.0, 1.0]))
 
     for _ in range(2):
