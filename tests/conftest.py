@@ -64,7 +64,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(tryfirst=True)  # this hook must run before -m selects tests
 def pytest_collection_modifyitems(items):
-    """Mark each test in the folder of a group with the name of the group."""
+    """Mark the tests in the folder of a group with the name of the group."""
     for item in items:
         if item.path.is_relative_to(TESTS):
             folder = item.path.relative_to(TESTS).parts[0]
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def commands_built_once():
-    """Cache the commands, because typer rebuilds them from signatures at every call."""
+    """Cache the commands, because Typer builds them from the signatures again at every call."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.testing._get_command", functools.cache(get_command), raising=False)
         yield

@@ -54,7 +54,7 @@ def rows(page: str) -> list[Row]:
 
 
 def rewritten(page: str, moved: bool) -> str:
-    """Return the page with the current counts. Counts of packages increase only if ``moved``."""
+    """Return the page with current counts. Counts of packages can increase only if ``moved``."""
 
     def replace(match: re.Match[str]) -> str:
         row = _row(match)

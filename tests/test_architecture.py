@@ -35,7 +35,7 @@ def package_of(path):
 
 
 def imported_packages(source, package):
-    """Return the line and the package of each import in a module, including nested imports.
+    """Return the line and the package of every import in a module, including nested imports.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ PIECES = {
     for name in terms.__all__
     if issubclass(getattr(terms, name), terms.pieces.Piece | terms.PrivacyCost)
 }
-#: Modules that check the arguments of users.
+#: Modules that check types of arguments that users pass.
 BORDER = {"market.py", "incentives/calibration.py", "studies/files/market_file.py"}
 
 

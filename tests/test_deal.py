@@ -1,4 +1,4 @@
-"""``buy`` and ``price`` give the same offers as separate calls of the steps."""
+"""``buy`` and ``price`` give the same offers as separate calls for their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids are validated, and accounts, ledgers and markets compare ids in a normal form."""
+"""Ids are validated. Accounts, ledgers and markets compare ids in a normal form."""
 
 import numpy as np
 import pandas as pd

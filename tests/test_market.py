@@ -1,4 +1,4 @@
-"""Markets are immutable, and markets in the form of the papers' problem are recognised."""
+"""Markets are immutable, and markets of the papers' form are recognised."""
 
 import dataclasses
 
@@ -50,7 +50,7 @@ class LoudSpread(cm.Spread):
         (cm.Payments(), [], {"mu": 0, "sigma": 0, "gamma": 1}),
         # terms with zero weight are ignored
         (cm.Payments() + 0 * SquaredSpread() + 0 * cm.Spread(3), [], {"mu": 0, "gamma": 1}),
-        # the tightest of several constraints applies
+        # the tightest constraint applies
         (cm.Payments() + cm.Noise(), [cm.Cap(3), cm.Cap(2)], {"max_weight": 0.5}),
         (
             cm.Payments() + cm.Noise(),

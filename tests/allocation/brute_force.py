@@ -11,7 +11,7 @@ ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
 class BruteForce:
-    """Optimal objective at an eta, computed by CVXPY without the package's formulations."""
+    """Function of eta: the optimal objective, from CVXPY without the package's formulations."""
 
     def __init__(self, market):
         m = len(market.sellers)
@@ -45,7 +45,7 @@ class BruteForce:
         return self.problem.value if solved else np.inf
 
     def minimum(self, around, points=24):
-        """Minimise over a grid of six decades of eta, and refine around the two best points."""
+        """Minimise over a grid of eta with a range of 10^6, refined around the two best points."""
         grid = np.geomspace(around * 1e-3, around * 1e3, points + 1)
         values = np.array([self(eta) for eta in grid])
         best = values.min()

@@ -135,7 +135,7 @@ def check_feasible(market, allocation, tolerance=1e-7):
 
 
 class Own(cm.Term):
-    """User-defined term with an expression that is built by a given function."""
+    """User-defined term whose expression a given function builds."""
 
     def __init__(self, build):
         self.build = build
@@ -145,7 +145,7 @@ class Own(cm.Term):
 
 
 class Bound(cm.terms.Constraint):
-    """User-defined constraint with comparisons that are built by a given function."""
+    """User-defined constraint whose CVXPY constraints a given function builds."""
 
     def __init__(self, build):
         self.build = build
@@ -154,7 +154,7 @@ class Bound(cm.terms.Constraint):
         return self.build(quantities)
 
 
-#: False values that a faulty solver could return in place of a multiplier.
+#: Functions that replace a multiplier by a false value, as from a faulty solver.
 FALSE_VALUES = {
     "noise": lambda rng, dual: rng.normal(size=dual.shape),
     "huge": lambda rng, dual: rng.normal(size=dual.shape) * 10.0 ** rng.integers(3, 300),
@@ -216,7 +216,7 @@ def forms(draw, zeros=False, infinite=False, capped=True):
     return StandardForm(
         virtual_costs=draw(st.permutations(list(psi)).map(np.array)),
         mu=draw(weight),
-        # The second value makes the noise as large as the payments at any scale of the costs.
+        # With the second value, noise and payments have equal magnitudes at any scale of the costs.
         sigma=draw(st.sampled_from([sigma, 1 / (gamma * scale)])),
         gamma=gamma,
         max_weight=cap,
@@ -267,7 +267,7 @@ def assert_sound(form, solution, seed=0):
         eta = np.clip(solution.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
         value = form.objective(random_point(rng, form), eta)
         assert solution.lower_bound <= value * (1 + 1e-14)
-    # The gradient of the norm gives a dual bound at this eta.
+    # The gradient of the norm gives a lower bound at this eta.
     t = form.gamma * solution.eta
     gradient = form.mu * a / np.linalg.norm(a) + t * psi
     bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / solution.eta
@@ -307,7 +307,7 @@ LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three root
 
 
 def assert_omission_is_exact(form, monkeypatch):
-    """Check that the solution is the same if the solver starts with all sellers."""
+    """Check that a solver that starts with all sellers finds the same solution."""
     result = exact_solver.solve_exact(form)
     assert_sound(form, result)
     with monkeypatch.context() as patch:

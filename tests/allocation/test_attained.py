@@ -1,4 +1,4 @@
-"""The search finds every attained optimum, for any eta and any terms.
+"""The search finds optima that are attained at any eta, for all terms.
 
 The stored optima are minima over grids of eta, where CVXPY solves a declaration at each eta.
 """
@@ -38,7 +38,7 @@ def bias(a, eps, s):
     return np.array([-5.0, 0.0, 0.0]) @ a
 
 
-#: Terms of the package that equal the functions above.
+#: Terms of the package, by the function with the same value.
 SHIPPED = {norm: cm.Spread(), noise: cm.Noise(), cost: cm.Payments()}
 
 #: Stored optimum and terms of each market. The campaign computes the optimum again.
@@ -99,7 +99,7 @@ def market_of(terms, sellers):
 
 
 def best_of_grid(terms):
-    """Minimise the optimal objective of a CVXPY declaration over a grid of eta."""
+    """Solve a CVXPY declaration at each eta of a grid, and return the smallest optimum."""
     a = cp.Variable(M, nonneg=True)
 
     def at(log_eta):

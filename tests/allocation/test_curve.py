@@ -150,7 +150,7 @@ def test_guarantees_decrease_and_values_increase_with_the_report(case, reports):
 
 @given(changed_reports(count=1), st.floats(0.05, 5))
 def test_the_slope_of_the_value_is_gamma_times_epsilon(case, y):
-    """Check the integral form of the envelope theorem, which holds across jumps and kinks."""
+    """Check the envelope theorem in integral form, which also holds at jumps and kinks."""
     form, places, _ = case
     nodes, weights = np.polynomial.legendre.leggauss(4)
     # A kink or a jump causes an error in only one of the many short panels.

@@ -54,7 +54,7 @@ def test_brute_force_finds_no_better_allocation(form, seed):
 def test_free_sellers_give_a_finite_eta_or_an_error(form):
     expected = brute_force(form)  # includes purchases from free sellers only
     free = np.count_nonzero(form.virtual_costs == 0)
-    enough = free * form.max_weight >= 1 - 1e-12  # a cap of 6/5 times 1/6 equals 1/5 up to rounding
+    enough = free * form.max_weight >= 1 - 1e-12  # up to rounding
     limit = form.mu / np.sqrt(free) if enough else np.inf
     try:
         result = solve_exact(form)

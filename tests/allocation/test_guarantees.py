@@ -1,4 +1,4 @@
-"""Optimal weights and certificates of markets with given guarantees."""
+"""Test optimal weights and certificates of markets with given guarantees."""
 
 import cvxpy as cp
 import numpy as np

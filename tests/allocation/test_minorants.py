@@ -101,7 +101,7 @@ BY_AXIS = {
     seeds,
 )
 def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, with_hints, seed):
-    """The random weights of the entries detect a swap of two entries."""
+    """The entries have random weights, so a swap of two entries is detected."""
     rng, x = np.random.default_rng(seed), unknown()
     matrix = cp.reshape(x - rng.exponential(size=M), shape, order="F")
     atom = BY_AXIS[name](matrix, axis=axis)

@@ -43,7 +43,7 @@ NUMBER, VECTOR = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
 SQUARES = Own(lambda q: cp.sum_squares(q.epsilon))
 
 
-#: A parameter, its values, and a function that builds a market from a number or a parameter.
+#: A parameter, its values, and a function that builds a market from this parameter or a number.
 NUMBERS = {
     "payments and other payments": (
         NUMBER,

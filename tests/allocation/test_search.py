@@ -89,7 +89,7 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
         assert "eta tends to infinity" in str(error)  # noqa: PT017 - both outcomes are valid
         assert expected >= limit * (1 - 1e-9)
     else:
-        assert result.objective < limit or result.gap <= 1e-7  # or the search reaches the gap
+        assert result.objective < limit or result.gap <= 1e-7
         assert result.lower_bound <= expected * (1 + 1e-9)
         assert result.objective <= expected * (1 + 1e-6)
 

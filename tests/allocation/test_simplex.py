@@ -1,4 +1,4 @@
-"""Projections, purchases and norms on the capped simplex, with ties and tight caps."""
+"""Test projections, purchases and norms on the capped simplex, with ties and tight caps."""
 
 from fractions import Fraction
 
@@ -86,7 +86,7 @@ def test_the_cheapest_purchase_fills_the_cheapest_sellers_first(costs, excess):
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     expected = float(np.sort(costs) @ filled)
     assert cheapest_purchase(costs, cap) == pytest.approx(expected, rel=1e-11, abs=1e-15)
-    shifted = cheapest_purchase(costs + 2.0, cap)  # sellers without weight have no cost
+    shifted = cheapest_purchase(costs + 2.0, cap)  # sellers with weight zero do not change the cost
     assert shifted == pytest.approx(expected + 2.0, rel=1e-11)
 
 

@@ -76,7 +76,7 @@ def is_certified(markets, limit):
 
 @pytest.mark.parametrize("name", one_in(4, CASES))
 def test_joint_allocations_are_certified_in_few_solves(name):
-    """A joint declaration at the resulting eta has the same optimum."""
+    """Compare the objective with the optimum of a joint declaration at the resulting eta."""
     markets, limit = CASES[name]
     result = is_certified(markets, limit)
     assert result.gap <= 1e-6

@@ -1,4 +1,4 @@
-"""Build small data sets and mechanisms to audit, and checks that also run in the campaign."""
+"""Define small data sets and mechanisms to audit, and checks that the campaign also uses."""
 
 import numpy as np
 from scipy import stats

@@ -30,7 +30,7 @@ def test_measured_loss_is_close_to_the_sharp_claim(regularization):
 
 @pytest.mark.campaign
 def test_the_witness_reproduces_the_measured_loss():
-    """The witness consists of an output and of two data sets in the public domain."""
+    """The witness of an audit consists of an output and of two data sets in the public domain."""
     X, y, weights = rows()
     learner = cm.PrivateLogisticRegression(0.25, data_norm=2.0)
     eta = learner.fit(X, y, epsilon=weights * 500.0).eta_
@@ -134,7 +134,7 @@ class EtaOfUsedLabels(cm.PrivateLogisticRegression):
 
 
 class DeltaLeftOut(cm.PrivateLogisticRegression):
-    """Calibrate the noise to the granted epsilon, as in the paper, and claim a delta of zero."""
+    """Calibrate the noise to the granted epsilon as in the paper, but claim a delta of zero."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.calibration = "noise"
@@ -170,7 +170,7 @@ class HeavierRow(cm.PrivateLogisticRegression):
 
 
 class LabelSetInferred(cm.PrivateLogisticRegression):
-    """Infer a public argument from the rows without a warning."""
+    """Infer the public argument ``inferred`` from the rows without a warning."""
 
     inferred = "classes"
 

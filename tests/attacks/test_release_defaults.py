@@ -103,7 +103,7 @@ def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
 
 
 def possible(output, prediction, scale):
-    """Check whether ``prediction + Generator.laplace`` can return an output."""
+    """Check whether ``prediction + Generator.laplace`` can equal an output in floating point."""
     below = output < prediction
     tail = 0.5 * math.exp(-abs(output - prediction) / scale)
     nearest = round((tail if below else 1.0 - tail) * 2**53)
@@ -116,7 +116,7 @@ def possible(output, prediction, scale):
 
 
 def proven_by_low_digits(*, floats, draws=400):
-    """Count outputs that are possible only under D, and return the epsilon that they prove."""
+    """Return the epsilon that is proven by outputs that only one data set can give."""
     rng = np.random.default_rng(2)
     models = neighbours()[:2]
     predictions = [float(erm.decision_function(POINT)[0]) for erm in models]

@@ -59,7 +59,7 @@ def machine(info: dict) -> str:
 
 
 def summary(test) -> str:
-    """Return the first line of a benchmark's docstring, or its name."""
+    """Return the first line of a benchmark's docstring, or the benchmark's name."""
     line = (getdoc(test) or test.__name__.removeprefix("test_").replace("_", " ")).splitlines()[0]
     return line.rstrip(".")
 

@@ -161,7 +161,7 @@ def measure(job: str, folder: Path, where: str, cap: float | None) -> None:
 
 
 def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
-    """Write the files of sellers and rows for the measurements."""
+    """Write the files of sellers and rows that the measurements read."""
     rng = np.random.default_rng(0)
     (folder / "sellers").mkdir()
     with_ids = "price" in wanted
@@ -210,7 +210,7 @@ def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Return a table with a row for each job, size and cap, and a column for each location.
+    """Return a table with a row for each job, list size and cap, and a column for each location.
 
     The cells contain CPU seconds and the peak memory of the calling process and of the workers.
     """

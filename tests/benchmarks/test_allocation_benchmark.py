@@ -14,7 +14,7 @@ import convexmarket as cm
 from tests.benchmarks.timing import ratio
 
 PRIOR = cm.Uniform(0.02, 0.10)
-#: Market in which few sellers sell, and market in which nearly all sellers sell.
+#: Values of mu with which few sellers sell or nearly all sellers sell.
 BUYERS = {"few bought": 1.0, "nearly all bought": 100.0}
 CAPS = [None, 5.0]
 PRIORS = {"uniform": PRIOR, "beta": cm.Beta(2, 5, 0.02, 0.10)}

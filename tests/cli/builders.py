@@ -26,7 +26,7 @@ def invoke(*arguments):
 
 
 def plain(text):
-    """Remove colours and line breaks from a printed text."""
+    """Remove the colours and line breaks from a printed text."""
     return " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split())
 
 
@@ -36,7 +36,7 @@ def draw_nothing(figure, kind, name):
 
 
 def one_setting_each(*settings):
-    """Return options that reduce a trade-off to one market and two draws, and other settings."""
+    """Return the options of a run with one market and two draws, and the given settings."""
     few = ["objective.gamma=[0.01]", "objective.mu=[1.0]", "objective.sigma=[0.1]"]
     few += ["learner.regularization=[1.0]", "learner.draws=2", "naive.grid=1", *settings]
     return [part for setting in few for part in ("--set", setting)]

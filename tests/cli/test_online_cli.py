@@ -104,7 +104,7 @@ def refused(*arguments):
 
 
 def sell_everything():
-    """Quote the list and accept every offer."""
+    """Quote offers to all sellers in the list, and accept every offer."""
     done(*LIST, "--out", "offers.csv")
     done("answer", "m", "--accept", "--csv", "offers.csv")
 
@@ -236,7 +236,7 @@ def test_sellers_beyond_the_expected_number_are_refused_and_counted(opened):
     (opened / "arrivals.csv").write_text(
         "id,sensitivity\n" + "".join(f"s{k},2\n" for k in range(11))
     )
-    for _ in range(2):  # the second run repeats the first
+    for _ in range(2):  # the second run repeats the first run
         result = invoke(*LIST, "--out", "offers.csv", "--force")
         assert result.exit_code == 3, result.output
         assert "3 sellers were turned away" in said(result.stderr)

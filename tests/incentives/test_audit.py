@@ -258,7 +258,7 @@ def simulated(prior, m, draws, **buyer):
     ),
 )
 def test_expected_payments_equal_expected_virtual_costs(name, cap, draws):
-    """Check Eq. (9) of paper A by simulation."""
+    """Check Eq. (9) of paper A with simulated markets."""
     paid, virtual = simulated(prior_of(name), 5, draws, mu=1.0, cap=cap)
     assert abs(z_score(paid, virtual)) < 4
     np.testing.assert_allclose(paid.mean(), virtual.mean(), rtol=0.2)
@@ -293,7 +293,7 @@ def test_virtual_cost_payments_reward_higher_reports():
     table = audit_incentives(market, rule=virtual_cost_payment).to_frame()
     assert table.loc["Ann", "best_misreport"] > 0.2
     assert table.loc["Ann", "max_gain"] > 0.01
-    # Compute the same gain from the definition and two allocations.
+    # Compute this gain from two allocations.
     misreport = table.loc["Ann", "best_misreport"]
     surplus = []
     for report in (0.2, misreport):
@@ -329,7 +329,7 @@ def test_integration_beyond_the_support_gives_excessive_payments():
         paid = cm.payments(market, allocation)
         right.append(paid.sum())
         virtual.append(sellers.virtual_costs @ allocation.epsilon)
-        # Add the integral above c_hi, to which the formula of psi is extended.
+        # Add the integral above c_hi, where the formula of psi is used as well.
         curve, places = OwnReportCurve(market.standard_form), np.arange(3)
         at_top = curve(places, np.full(3, float(prior.virtual_cost(1.0)))).value
         without = curve(places, np.full(3, np.inf)).value

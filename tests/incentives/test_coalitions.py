@@ -1,4 +1,4 @@
-"""The audited gain of two sellers equals the gain computed with ``allocate`` and ``payments``."""
+"""The audited gain of two sellers equals the gain from ``allocate`` and ``payments``."""
 
 from itertools import product
 

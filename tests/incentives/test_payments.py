@@ -25,7 +25,7 @@ from tests.incentives.builders import (
 
 # Turn warnings about NaN and infinity into errors. SciPy's warnings have other messages.
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
-module = importlib.import_module("convexmarket.incentives.rules")  # not the function of this name
+module = importlib.import_module("convexmarket.incentives.rules")  # the module, not the function
 rents = importlib.import_module("convexmarket.incentives.rents")
 
 

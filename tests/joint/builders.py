@@ -12,7 +12,7 @@ def data(m, n, rng):
 
 
 def convex_joint(seed, m=40, n=4, margin=1.5, squared=True, **options):
-    """Create a problem that is convex in (w, a) for a fixed eta, with a margin."""
+    """Create a problem that is strictly convex in (w, a) for a fixed eta."""
     rng = np.random.default_rng(seed)
     X, y = data(m, n, rng)
     regularization = float(np.exp(rng.uniform(-3, 0)))

@@ -62,7 +62,7 @@ def test_the_objective_is_convex_in_model_and_log_weights_at_the_threshold():
 
 
 def test_convexity_in_log_weights_does_not_make_local_minima_global():
-    """Theorem 4.1 of B overlooks that the set sum exp(z) = 1 is not convex."""
+    """The proof of Theorem 4.1 in B ignores that the set sum exp(z) = 1 is not convex."""
     X, y = np.array([[1.0], [-1.0]]), np.array([1.0, 1.0])
     sellers = cm.Sellers(virtual_costs=[1.0, 1.05])
     market = cm.Market(sellers, 1e-3 * cm.Spread() + 1e-3 * cm.Noise() + 1e-3 * cm.Payments())

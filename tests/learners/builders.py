@@ -25,7 +25,7 @@ TUTORIAL = ROOT / "docs" / "tutorials" / "plot_9_a_learner_of_your_own.py"
 @cache
 def noisy_descent():
     """Return the learner class of the tutorial on user-defined learners."""
-    module = sys.modules["tutorial"] = ModuleType("tutorial")  # so that models can be pickled
+    module = sys.modules["tutorial"] = ModuleType("tutorial")  # allows models to be pickled
     exec(TUTORIAL.read_text().partition("# %%")[0], vars(module))
     return module.NoisyDescent
 

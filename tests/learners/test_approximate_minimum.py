@@ -66,7 +66,7 @@ def telltale(objective, tolerance):
 
 
 def decoded_labels(solver_epsilon, label, n_draws):
-    """Decode the label of the first row from the coefficients of each fit."""
+    """Decode the label of the first row from the coefficients of several fits."""
     X, y, weights = sample(1, 12, 2)
     weights[0] = 0.01
     weights /= weights.sum()

@@ -176,7 +176,7 @@ def texts_of(error):
 
 
 def malformed():
-    """Return malformed inputs of many kinds, most of which contain the secret number."""
+    """Return many kinds of malformed inputs. Most of them contain the secret number."""
     X = rows()[0]
     X[3, 1] = SECRET
     table = pd.DataFrame(X, columns=list("abcd"))

@@ -79,7 +79,7 @@ def test_the_bound_holds_at_random_points_and_at_minimisers(
 
 
 def cancelling_margin(rng):
-    """Return an objective and a point where the margin is a difference of two large numbers."""
+    """Return an objective and a point at which the margin is a difference of large numbers."""
     direction = rng.standard_normal(2)
     row = np.array([[direction[1], -direction[0]]]) / np.linalg.norm(direction)
     objective = PerturbedObjective(row, np.ones(1), np.ones(1), np.zeros(2), 1e-12)
@@ -87,14 +87,14 @@ def cancelling_margin(rng):
 
 
 def cancelling_terms(rng):
-    """Return an objective and a point where the linear and the quadratic term cancel."""
+    """Return an objective and a point at which the linear and the quadratic term cancel."""
     X, signs, weights = instance(rng, 3, 4, size=1e-6)
     w = rng.standard_normal(4)
     return PerturbedObjective(X, signs, weights, -1e6 * w * (1 + 1e-6), 1e6), w
 
 
 def few_rows(rng):
-    """Return an objective with rounding errors only in the logistic function and in the sum."""
+    """Return an objective and a point at which few operations cause rounding errors."""
     X, signs, weights = instance(rng, 2, 1)
     return PerturbedObjective(X, signs, weights, np.zeros(1), 1e-9), 0.1 * rng.standard_normal(1)
 

@@ -93,7 +93,7 @@ def test_the_model_is_within_its_certificate_of_the_declared_optimum(
     # the certificate is a duality gap, which bounds the excess over the lowest risk
     gap = erm.regularization / 2 * (erm.prediction_error_ / erm.feature_bound_) ** 2
     assert result <= declared + gap + 1e-7 * (1 + abs(declared))
-    # the optimum of the declared problem is not above the risk of the model
+    # the optimum of the declared problem is at most the risk of the model
     assert declared <= result + 1e-7 * (1 + abs(result))
     assert squared_norm(erm) == pytest.approx(erm.norm_**2, rel=1e-6, abs=1e-12)
 
@@ -152,7 +152,7 @@ def test_a_model_that_misses_its_tolerance_is_refused() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
-    """Check that a model of a single row nearly attains the bound."""
+    """Check the bound, which a model of a single row nearly attains."""
     for regularization, least in [(50.0, 0.49 if loss == "logistic" else 0.99), (1.0, 0.4)]:
         y = [1e6] if loss == "huber" else [1]
         erm = kernel_erm(loss, "linear", regularization, tol=1e-9).fit([[1.0]], y)
@@ -164,7 +164,7 @@ def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
 
 
 def corners(n_features: int, norm: float = 1.0) -> np.ndarray:
-    """Return rows on the sphere along axes and diagonals."""
+    """Return rows of a given norm along the axes and the diagonals."""
     signs = np.array(np.meshgrid(*[[-1, 0, 1]] * n_features)).reshape(n_features, -1).T
     signs = signs[np.any(signs != 0, axis=1)]
     return signs * (norm * (1 - 1e-13) / np.linalg.norm(signs, axis=1)[:, None])
@@ -240,7 +240,7 @@ def moved_by_two_rows(point, regularization, share) -> float:
 
 
 def test_the_sensitivity_of_the_logistic_loss_is_nearly_attained() -> None:
-    """Check that some rows attain more than nine tenths of the bound."""
+    """Check that some rows attain more than 90 % of the bound."""
     best = optimize.minimize_scalar(
         lambda point: -moved_by_two_rows(point, 3e-6, 5.1e-7),
         bounds=(0.1, 1.5),

@@ -121,7 +121,7 @@ def test_the_factor_and_its_residuals_reproduce_the_kernel_matrix(
     rest = kernel(X, X) - G @ G.T
     assert G.shape == (len(X), len(pivots))
     assert len(set(pivots)) == len(pivots)
-    if tolerance >= 1e-5:  # with smaller tolerances, rounding errors can separate duplicates
+    if tolerance >= 1e-5:  # rounding errors can separate duplicates at small tolerances
         assert len(pivots) <= n_rows
     assert np.abs(np.diag(rest) - residuals).max() <= 1e-13 * scale
     assert np.linalg.eigvalsh(rest)[0] >= -1e-11 * scale

@@ -36,7 +36,7 @@ def sample(seed: int, n_rows: int, n_features: int, data_norm: float = 1.0, nois
 
 
 def drawn_shift(seed: int, n_features: int, eta: float, data_norm: float = 1.0) -> np.ndarray:
-    """Return the vector b' of the paper for a seed."""
+    """Return the noise vector b' of the paper that a seed gives."""
     return 2 * data_norm / eta * gamma_sphere_draw(n_features, np.random.default_rng(seed))
 
 

@@ -62,7 +62,7 @@ def test_no_solution_error_exceeds_its_bound(seed, d, log_alpha, alike) -> None:
     rng = np.random.default_rng(seed)
     n, alpha = int(rng.integers(d, 12)), 10.0**log_alpha
     X, y = rng.random((n, d)), rng.uniform(-1, 1, n)
-    if alike:  # these rows have the largest condition number in the unit box
+    if alike:  # nearly equal rows have the largest condition number
         X, y = 1.0 - 1e-9 * X, np.sign(y)
     weights = rng.dirichlet(np.ones(n))
     bound = solve_error(n, d, alpha)
@@ -229,7 +229,7 @@ def test_user_defined_weights_must_be_zero_for_epsilon_zero() -> None:
 
 
 def test_lattice_noise_exceeds_its_constant_as_rarely_as_stated():
-    """Check the bound of Chebyshev's inequality on the squared norm of the noise."""
+    """Check the bound that Chebyshev's inequality gives for the squared norm of the noise."""
     d, chance = 4, 0.05
     kappa = cm.privacy.sensitivity.ridge_sensitivity(5.0, d, None, "tight")
     sigma = cm.learners.ridge_risk_constants(5.0, d, 0.1, chance, exact=True)[1]

@@ -90,7 +90,7 @@ def build_ledger(folder, n):
 
 
 def interrupt(state, folder):
-    """Copy a database and its journal during a transaction, which must be rolled back."""
+    """Copy a database and its journal during a transaction, which the next reader rolls back."""
     raw = sqlite3.connect(state.folder / state.name, isolation_level=None)
     raw.executescript("PRAGMA journal_mode = PERSIST; PRAGMA cache_size = 1; BEGIN IMMEDIATE")
     raw.executemany(
@@ -142,7 +142,7 @@ def overwrite(content, rng):
 
 
 def copy_within(content, rng):
-    """Copy a block of the file over another block."""
+    """Overwrite a block of the file with a copy of another block."""
     length = int(2 ** rng.uniform(3, 9))
     source, target = (place_in(content, rng, length) for _ in range(2))
     content[target : target + length] = content[source : source + length]

@@ -257,7 +257,7 @@ NAMES = st.sampled_from([None, "x", "y", "z"])
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """Compare a ledger with dictionaries. Amounts are dyadic, so sums are exact."""
+    """Compare a ledger with dictionaries. Amounts are multiples of 2^-k, so sums are exact."""
 
     @initialize()
     def start(self):

@@ -101,7 +101,7 @@ def quantile_form(policy, n):
 
 
 def check_payments(policy, n):
-    """Compare payments for n reports with Eq. (8) of paper A, integrated by scipy."""
+    """Compare payments for n reports with Eq. (8) of paper A, which SciPy integrates."""
     high = policy.support[1]
     edges = policy.prior.breakpoints
     for report in random_reports(policy, n):
@@ -122,7 +122,7 @@ def check_payments(policy, n):
 
 
 def check_truth(policy, n):
-    """Check truthfulness and nonnegative surplus at the default reports and at n random reports."""
+    """Check truthfulness and individual rationality at the default and at n random reports."""
     audit = cm.online.audit_quotes(policy)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational

@@ -1,4 +1,4 @@
-"""Test the stored state of online markets, refused steps and their messages."""
+"""Test the stored state of online markets, and the errors of refused steps."""
 
 import json
 import math
@@ -219,7 +219,7 @@ def test_repeated_quotes_are_synced_before_they_are_returned(market, monkeypatch
     synced = []
     monkeypatch.setattr(store, "sync", lambda path: synced.append(path.name))
     market.quote("s0", BOUGHT)
-    assert synced == []  # the commit has synced the database
+    assert synced == []  # the commit syncs the database
     for read in (lambda: market.quote("s0", BOUGHT), market.offers):
         synced.clear()
         read()

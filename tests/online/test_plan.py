@@ -85,7 +85,7 @@ def test_the_plan_equals_the_optimum_over_the_prior(name, m, cap):
 
 @pytest.mark.parametrize("sigma", [0.01, 12.0, 20.2233, 20.2235])
 def test_the_best_root_equals_the_optimum_of_the_exact_solver(sigma):
-    """At sigma = 20.22339, two of the three roots coincide."""
+    """Two of the three roots coincide at sigma = 20.22339, near two of the tested values."""
     policy = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=sigma, gamma=0.25)
     exact = solve_exact(quantile_form(policy, 45))
     assert policy.plan.objective == pytest.approx(exact.objective, rel=1e-9)

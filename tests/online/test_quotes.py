@@ -37,7 +37,7 @@ def test_the_audit_refutes_wrong_payments(monkeypatch):
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 100, 1, 1, 1)
     quote = policy.quote
 
-    def virtual(sensitivity):  # psi*eps, which is correct only in expectation (B, Theorem A.3)
+    def virtual(sensitivity):  # psi*eps has the correct mean (B, A.3)
         epsilon = quote(sensitivity).epsilon
         return cm.online.Quote(epsilon, (2 * np.asarray(sensitivity) - 1) * epsilon)
 

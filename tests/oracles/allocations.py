@@ -95,7 +95,7 @@ def term_value(term: dict[str, Any], a: np.ndarray, eta: float, costs: np.ndarra
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Allocate the market of a spec and return the numbers to store."""
+    """Compute the allocation in the market of a spec, and return the numbers to store."""
     market = market_of(spec)
     result = cm.allocate(market, **spec["ask"])
     a, costs = result.weights, market.sellers.virtual_costs

@@ -53,7 +53,7 @@ def points(count: int, features: int, shift: float = 0.0) -> np.ndarray:
 
 
 def _granted(spec: dict[str, Any]) -> np.ndarray:
-    """Return the granted epsilon of each row."""
+    """Return the granted epsilons of the rows."""
     unit = points(spec["rows"], 6)[:, 5]
     step = np.arange(unit.size)
     kinds = {
@@ -159,7 +159,7 @@ def _learned(spec: dict[str, Any]) -> Numbers:
         risk["label_noise"] = 0.3
     elif spec["kind"] == "kernel":
         risk = {**CHANCES, "n_points": 7}
-    if spec["kind"] != "search":  # the release uses the learner's defaults
+    if spec["kind"] != "search":  # a private search uses the learner's defaults
         numbers["risk"] = learner.risk(spec["features"], **risk)
     learner.fit(rows, labels, epsilon=epsilon, random_state=Simulation(0))
     numbers["epsilon"] = learner.guarantee_.epsilon
@@ -197,7 +197,7 @@ def _averages(drawn: list[np.ndarray], centre: np.ndarray) -> Numbers:
 
 
 def compare(spec: dict[str, Any], stored: Numbers, new: Numbers) -> list[str]:
-    """Compare exact numbers, minimisers up to a tolerance, and averages up to random errors."""
+    """Compare numbers exactly, minimisers up to a tolerance, and averages up to random errors."""
     stored, new = dict(stored), dict(new)
     texts = []
     for name, allowed in (("unperturbed", 1e-6), ("predictions", 2.0 * spec.get("tol", 0.0))):

@@ -157,13 +157,13 @@ def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -
     spread = drawn.groupby(keys, dropna=False)[rule["column"]].agg(["std", "count"]).reset_index()
     outcome = rows[keys].merge(spread, on=keys, how="left")
     share = 1.0 / np.sqrt(outcome["count"])
-    if rule["statistic"] == "std":  # twice the error for normal draws, because the tails are heavy
+    if rule["statistic"] == "std":  # twice the error of normal draws, because tails are heavy
         share = 2.0 / np.sqrt(2.0 * outcome["count"])
     return (outcome["std"] * share).tolist()
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Compare tables according to their layouts."""
+    """Compare stored tables with new tables according to the layouts."""
     texts = []
     for name, layout in spec["tables"].items():
         outcome = new.get(name)
@@ -211,7 +211,7 @@ def _same_keys(stored: list[Any], new: list[Any]) -> bool:
 def _cells(
     column: str, stored: list[Any], new: list[Any], equal: list[bool], tolerance: float
 ) -> list[str]:
-    """Compare the cells of a column, which are numbers, texts or summaries."""
+    """Compare the stored and new cells of a column, which are numbers, texts or summaries."""
     pairs = [(place, stored[place], new[place]) for place in np.flatnonzero(equal)]
     numbers = [a for _, a, _ in pairs if isinstance(a, float) and np.isfinite(a)]
     largest = max(map(abs, numbers), default=0.0)

@@ -44,7 +44,7 @@ def read(topic: str) -> list[Record]:
 
 
 def write(topic: str, records: Iterable[Record]) -> None:
-    """Write the records of a topic. Equal records give equal bytes."""
+    """Write the records of a topic to a file. Files with equal records have equal bytes."""
     lines = (json.dumps(record, separators=(",", ":"), default=_plain) for record in records)
     text = "".join(f"{line}\n" for line in lines)
     (DATA / f"{topic}.jsonl.xz").write_bytes(lzma.compress(text.encode(), preset=9))
@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
 
 
 def recomputed(topic: str, spec: Any) -> dict[str, Any]:
-    """Compute the answer to a spec in the form in which it is stored."""
+    """Compute the answer to a spec, and convert it to the stored form."""
     module = importlib.import_module(f"tests.oracles.{topic}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LooseCertificateWarning)

@@ -84,7 +84,7 @@ def test_a_quick_run_reproduces_the_stored_rows(name):
 
 
 def verdicts(name, frames):
-    """Return the verdict of each claim."""
+    """Return a dictionary with the verdict of each claim."""
     claims = experiment(name).claims(frames)
     return {text: np.asarray(holds).tolist() for text, holds, _, _ in claims}
 

@@ -161,7 +161,7 @@ def test_a_bounded_budget_suffices_for_any_error():
     assert np.all(np.diff(budgets) > 0)
     assert np.isfinite(budgets).all()
     assert separable_budget(0.1, 0.3, 1e-3, length) == pytest.approx(budgets[1] / 1e3)
-    # the payments suffice for the error, and smaller payments are not among the limits
+    # no limit has smaller payments for its error
     for gamma in np.logspace(-6, 0, 13):
         limit = separable_limit(0.3, 1.0, gamma, length)
         if limit.error < 1:

@@ -1,4 +1,4 @@
-"""Tests of statements in docs/statements.toml that no other test covers."""
+"""Test statements of docs/statements.toml that no other test covers."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tests import ROOT
 def test_the_moments_of_small_margins_follow_from_the_density_of_the_virtual_cost(prior):
     """The limits are f lambda^2 / (2 gamma) and f lambda^3 / (3 gamma) (A, Eqs. (36), (37))."""
     gamma = 0.7
-    density = prior.pdf(0.0) / 2  # of the virtual cost, which is about 2c near 0
+    density = prior.pdf(0.0) / 2  # the virtual cost is about 2c near 0
     for multiplier, tolerance in ((1e-3, 4e-3), (1e-5, 4e-5)):
         top = multiplier / gamma  # margins are zero above this virtual cost
         for power, expected in (

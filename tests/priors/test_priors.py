@@ -100,7 +100,7 @@ histograms = st.builds(
     ),
     st.sampled_from([0.0, 0.02, 1.0]),
 )
-# With few distinct values, most samples have ties.
+# Samples of few distinct values, most of which have ties.
 tied_samples = st.lists(
     st.one_of(st.integers(0, 5).map(float), st.floats(0, 10)), min_size=1, max_size=12
 )

@@ -167,7 +167,7 @@ def lattice_p_value(draws, scale, log_density=discrete_laplace_log_density) -> f
 
 
 def check_lattice_law(scale, n_draws, off) -> None:
-    """Check that draws have the given scale, and that the test rejects a slightly wrong scale."""
+    """Check that a test accepts draws with the given scale, and rejects slightly wrong scales."""
     draws = discrete_laplace(scale, n_draws, np.random.default_rng(11))
     assert len(draws) == n_draws
     assert lattice_p_value(draws, scale) > REJECTED

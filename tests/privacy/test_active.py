@@ -1,4 +1,4 @@
-"""Test automatic charges, the identity of rows and budgets of accounts in context managers."""
+"""Test accounts as context managers: automatic charges, the identity of rows, and budgets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def charge(epsilon, names=None, delta=0.0, **options):
 
 @pytest.fixture
 def counted():
-    """Open an account without a limit, which records the charges of a test."""
+    """Open an account with an infinite budget, which records the charges of a test."""
     with account(budget=np.inf) as opened:
         yield opened
 

@@ -227,7 +227,7 @@ def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -
     for bound in bounds.values():
         if np.isfinite(bound):
             assert responses_delta(epsilon_each, count, float(bound)) <= delta * (1 + 1e-9)
-    # for many responses, 60 % of the tight bound would be too small
+    # for many responses, 60 % of the tight bound is invalid
     if count == 1000:
         assert responses_delta(epsilon_each, count, 0.6 * float(bounds["pure"])) > delta
 

@@ -93,7 +93,7 @@ def ideal(drawn, n, fractions):
 def test_every_coordinate_is_within_the_claimed_distance_of_the_ideal(
     n, seed, zero_words, fraction
 ):
-    """Append arbitrary digits to the 53 random digits of each draw."""
+    """The ideal noise uses the 53 random bits of each draw, followed by arbitrary bits."""
     recorded = Recorded(seed, zero_words)
     vector = gamma_sphere_draw(n, recorded)
     with localcontext() as context:

@@ -76,7 +76,7 @@ def test_the_secure_stream_is_chacha20_with_the_whole_key(key, monkeypatch) -> N
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_processes_do_not_share_a_stream() -> None:
-    """Check that processes have different seeds. Generators created before a fork repeat draws."""
+    """Check that processes have different seeds. Generators from before a fork repeat draws."""
     before, draws = secure_generator(), []
     for _ in range(2):
         reader, writer = os.pipe()

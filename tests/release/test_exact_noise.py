@@ -1,4 +1,4 @@
-"""Test the calibration of exact noise in releases and the coordinates of a process."""
+"""Test the calibration of exact noise in releases, and coordinates of Gaussian processes."""
 
 import math
 import re

@@ -89,7 +89,7 @@ def test_a_repeated_query_has_the_same_answer():
 def test_answers_at_nearly_equal_points_are_finite_and_smooth():
     release, line = release_of(model()), np.linspace(0.0, 1e-3, 300)
     answers = [float(release.predict([x, 0.0])[0]) for x in line]
-    # the bound is the largest slope of the process times the length, plus the jitter
+    # The answers differ by at most the largest slope times the length, plus the jitter.
     assert np.ptp(answers) < release.scale * (5.0 * 1e-3 + 10.0 * np.sqrt(noise_of.JITTER)) + 1e-3
 
 

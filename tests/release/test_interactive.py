@@ -191,7 +191,7 @@ def test_the_constant_of_the_potential_is_optimal_for_noise_of_a_quarter():
     assert abs(truth) > 1.0
     shifted = release.predictor.corrected(
         point, truth - np.sign(truth) * 0.75 * threshold, erm.norm_bound_
-    )  # with a public error of 3/4 of the threshold, noise of 1/4 causes an update
+    )  # an error of 3/4 of the threshold, plus noise of 1/4, causes an update
     after = shifted.corrected(point, truth + np.sign(truth) * threshold / 4.0, erm.norm_bound_)
     decrease = squared_distance(erm, shifted) - squared_distance(erm, after)
     assert decrease == pytest.approx(threshold**2 / 2.0, rel=1e-6)

@@ -109,7 +109,7 @@ def shift_of(erm):
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_large_net_attains_the_claim_without_delta(rounds):
     scale = calibrate(np.ones(1), np.ones(1), non_interactive_epsilon(rounds, 0.0, "tight"))[0]
-    # a changed row increases the error at one of many points and decreases it at the others
+    # a changed row increases the error at one of many points, and decreases all other errors
     before, after = np.zeros(10**6), np.full(10**6, -1.0 / scale)
     after[0] = 1.0 / scale
     selected = after[0] - np.log(np.exp(after).sum()) - (before[0] - np.log(np.exp(before).sum()))

@@ -61,7 +61,7 @@ def test_the_semi_interactive_bound_equals_manual_values(n_points):
         feature_bound=R,
         failure_probability=beta,
     )
-    nu = n_points * S / 2.0  # without delta, the epsilons are added, and all points can change
+    nu = n_points * S / 2.0  # without delta, epsilons are added
     by_paper = 2 * nu * np.log(2 * n_points / beta)
     log = np.log(4 / beta)
     reach = R * nu * (log + np.sqrt(log**2 + 4 * n_points * log))
@@ -182,7 +182,7 @@ def test_bounds_decrease_in_epsilon_and_are_proportional_to_the_sensitivity(epsi
     for bound in bounds:
         value = bound(S, epsilon, delta)
         assert bound(S, factor * epsilon, delta) < value
-        assert bound(S, epsilon, min(factor * delta, 0.5)) <= value  # equal under basic composition
+        assert bound(S, epsilon, min(factor * delta, 0.5)) <= value  # equal for basic composition
         assert bound(factor * S, epsilon, delta) == pytest.approx(factor * value, rel=1e-7)
 
 

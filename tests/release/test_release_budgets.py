@@ -21,7 +21,7 @@ KINDS = ["interactive", "test set", "process", "public", "function"]
 class Counting(cm.KernelERM):
     """Model that counts calls of its private predictions."""
 
-    counter: ClassVar[list[int]] = [0]  # on the class, because releases copy the model
+    counter: ClassVar[list[int]] = [0]  # shared with copies of the model
 
     @property
     def reads(self):

@@ -33,7 +33,7 @@ def report_of(points, holds=True, **settings):
 
 
 def results(a, b, **options):
-    """Return the differences between the results of two reports."""
+    """Return the differences between the tables of two reports."""
     changes = compare_reports(a, b, **options)
     return changes[changes.part == "result"].drop(columns="part")
 

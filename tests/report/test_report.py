@@ -59,7 +59,7 @@ def frames(draw):
 
 
 class Page(HTMLParser):
-    """The elements, attributes and text of a page."""
+    """Parser that collects the elements, attributes and text of a page."""
 
     def __init__(self, html):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tests of the measurements of a run: times, objectives, residuals and failures."""
+"""Test the measurements of a run: times, objectives, residuals and failures."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Tests of residuals, which equal manually computed values and do not depend on units."""
+"""Residuals equal manually computed values and do not depend on the units."""
 
 import cvxpy as cp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tests of studies of markets: rows, paired draws, learners, failures, limits and journals."""
+"""Test studies of markets: rows, paired draws, learners, failures, limits and journals."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""Tests that every formulation of a subproblem has the optimum of an exact method."""
+"""Test that every formulation of a subproblem has the optimum of an exact method."""
 
 import warnings
 from types import SimpleNamespace
@@ -80,7 +80,7 @@ DECLARED = [
 
 def solve(declared, **options):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tests below compare the solutions
+        warnings.simplefilter("ignore")  # the tests check the solutions
         declared.problem.solve(**(options or TIGHT))
     return declared.answer()
 

@@ -1,4 +1,4 @@
-"""Tests of outcomes, which depend on statuses, residuals and reference values."""
+"""Test the outcomes of runs, which depend on statuses, residuals and reference values."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Test the numeric forms of terms and constraints, and which subclasses inherit them."""
+"""Test the numeric forms of terms and constraints, and their inheritance by subclasses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def form_of(*parts):
 
 
 def changed(form):
-    """Return the fields of a form that differ from the default, except the costs."""
+    """Return the fields of a form, except the costs, that differ from the default values."""
     plain = vars(FORM)
     return {name: v for name, v in vars(form).items() if not np.array_equal(v, plain[name])}
 

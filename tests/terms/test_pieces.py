@@ -115,7 +115,7 @@ class Shortfall(cm.Term):
 
 
 class Balance(cm.terms.Constraint):
-    """Upper bound on the distance between the first and the last weight."""
+    """Upper bound on the difference between the first and the last weight."""
 
     def __init__(self, apart):
         self.apart = apart
@@ -381,7 +381,7 @@ class Averages(cm.terms.Constraint):
 
 @dataclass(frozen=True)
 class Farthest(cm.Term):
-    """User-defined term that depends on the reports and is concave for a negative weight."""
+    """User-defined term that depends on the reports, and is concave if its weight is negative."""
 
     features: np.ndarray
     weight: float

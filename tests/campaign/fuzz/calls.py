@@ -46,7 +46,7 @@ def documented() -> dict[str, Any]:
 
 
 class Marked(ast.NodeTransformer):
-    """Replace each call by ``_call`` with the number and the arguments of the call."""
+    """Replace each call by a call of ``_call`` with the number and the arguments of the call."""
 
     count = 0
 
@@ -97,7 +97,7 @@ def check_call(case: Case) -> str:
             named[key] = HOSTILE[bad[k]] if k in bad else named[key]
         result = function(*given, **named)
         if getattr(function, "__name__", "") not in ("cdf", "pdf") and not hasattr(result, "fit"):
-            require_defined(result, name)  # a learner stores its arguments, and cdf(NaN) is NaN
+            require_defined(result, name)  # excludes learners, which store arguments
         raise Called
 
     before = os.getcwd()

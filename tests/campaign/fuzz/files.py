@@ -162,7 +162,7 @@ def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
-    """Parse a problem file, and compare an accepted file with the schema and a second parse."""
+    """Parse a problem file. If it is accepted, check it against the schema and parse it again."""
     try:
         problem = parse_file(text, overrides, path="fuzz.toml")
     except ProblemFileError as error:

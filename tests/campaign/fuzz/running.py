@@ -88,6 +88,6 @@ def outcome(target: Target, example: Any) -> str:
 
 
 def from_sklearn(error: BaseException) -> bool:
-    """Check whether the validation of scikit-learn raised this error."""
+    """Check whether scikit-learn's validation of arguments raised an error."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     return any("sklearn/utils/validation" in file for file in files[-4:])

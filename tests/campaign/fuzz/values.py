@@ -37,10 +37,10 @@ Y = np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
 
 
 def market(reports: Any = (0.1, 0.6, 0.3)) -> cm.Market:
-    """Return a small market."""
+    """Return a market of the papers' form with three sellers by default."""
     return cm.Market.standard(cm.Sellers(reports, cm.Uniform(0, 1)), mu=2, sigma=1, gamma=0.5)
 
 
 def joint_market() -> cm.JointMarket:
-    """Return a joint market for the six rows of X."""
+    """Return a joint market for the six rows of ``X``."""
     return cm.JointMarket(market([0.1, 0.6, 0.3, 0.2, 0.4, 0.5]), X, Y, regularization=1.0)

@@ -1,4 +1,4 @@
-"""Thousands of damaged copies of markets and ledgers raise an error or work as before."""
+"""Damaged copies of markets and ledgers raise an error or work like the original databases."""
 
 import numpy as np
 import pytest

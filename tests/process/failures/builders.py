@@ -85,7 +85,7 @@ class Forked:
             traceback.print_exc()
         finally:
             with contextlib.suppress(BaseException):
-                multiprocessing.util._exit_function()  # as an interpreter does when it exits
+                multiprocessing.util._exit_function()  # an interpreter calls this at its exit
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
@@ -153,7 +153,7 @@ def check_one_line(stderr, *words):
 
 
 def at(module, name, call=1, after=False):
-    """Return a hook that pauses a command at a call of a function and notifies the parent."""
+    """Return a hook that notifies the parent and pauses a command when it calls a function."""
 
     def before(notify):
         real, left = getattr(module, name), [call]

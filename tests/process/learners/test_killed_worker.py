@@ -19,7 +19,7 @@ N_ROWS, N_PARTS = 4_000, 8
 
 
 def block(reads: Path | None, _: object, block_id: tuple[int, int] = (0, 0)) -> np.ndarray:
-    """Return a block of rows. The second read of one block kills its worker."""
+    """Return a block of rows. The second read of block 3 kills the worker."""
     if reads is not None and block_id[0] == 3:
         times = len(list(reads.iterdir()))
         (reads / str(times)).touch()

@@ -18,7 +18,7 @@ def guarantee(epsilon):
 
 
 def work_forever(path, seed, notify):
-    """Sell and charge for many sellers together, and report each completed step."""
+    """Record sales and charges of many sellers in each step, and report each completed step."""
     ledger, rng = cm.Ledger(path), random.Random(seed)
     ids = [f"s{k}" for k in range(MANY)]
     for step in range(10_000):

@@ -78,7 +78,7 @@ def test_a_charge_is_complete_or_absent_after_a_kill(tmp_path):
 
 
 def test_a_charge_remains_after_a_kill_before_the_publication(tmp_path):
-    """A release that a user may have seen remains charged and cannot be repeated."""
+    """A release that users have possibly seen remains charged and cannot be repeated."""
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a"], 1.0, 0.0)
 

@@ -131,7 +131,7 @@ def check_stored(reported, before, after):
 
 
 def check_plans(market, policy):
-    """Check that each stage has exactly one plan, which determines the later terms."""
+    """Check that each stage has exactly one plan, which determines the terms of its offers."""
     frame, plans = market.offers(), market.plans()
     reached = [stage for stage in policy.stages if stage < len(frame)]
     assert [plan.after for plan in plans] == [0, *reached]
@@ -158,7 +158,7 @@ def check_random_kills(folder, kills):
             child.wait_for_message(rng.randint(1, 5))
             time.sleep(rng.choice([0.0, rng.uniform(0, 0.001), rng.uniform(0, 0.005)]))
         else:
-            time.sleep(rng.uniform(0, 0.03))  # possibly while it opens the database
+            time.sleep(rng.uniform(0, 0.03))  # the child possibly opens the database
         message = child.kill()
         after = rows(market)
         extra, answered = check_stored(message, seen, after)
@@ -219,7 +219,7 @@ def check_kills_in_closing(parent, kills):
         stored = market.released
         counts = market.counts()
         assert counts["accepted"] == 4
-        # Quoting ends and offers lapse in one step.
+        # One step closes the market and lets open offers lapse.
         assert counts["declined"] == (2 if market.is_closed else 0)
         assert not message or message == [["released", stored]]
         assert stored in (None, json.dumps([kill, 4]))
