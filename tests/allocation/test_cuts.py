@@ -39,7 +39,7 @@ def solved(maker, eta):
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_computed_bound_is_at_most_the_bound_in_exact_arithmetic(seed):
-    """The constant and the linear part nearly cancel, so rounding errors are relatively large."""
+    """The constant and the linear part cancel, so the rounding errors of the sum are visible."""
     rng = np.random.default_rng(seed)
     costs, slopes = -rng.uniform(1, 2, 4), -rng.uniform(1, 2, 4)
     eta, noise = 10.0 ** rng.uniform(-3, 9), rng.uniform()
