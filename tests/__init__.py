@@ -1,4 +1,4 @@
-"""The test suite. The shared code of each folder is in its ``builders.py``."""
+"""The test suite. The file ``builders.py`` of a folder contains code that its tests share."""
 
 import ast
 import functools
@@ -14,14 +14,14 @@ PROBLEMS = ROOT / "problems"
 
 @functools.cache
 def parsed(source: str) -> ast.Module:
-    """Return the syntax tree of a module's source; the cache avoids parsing a module twice."""
+    """Return the syntax tree of a module's source. The cache avoids parsing a source twice."""
     return ast.parse(source)
 
 
 def one_in(every: int, cases: Iterable[Any]) -> list[Any]:
-    """Select the first of every ``every`` cases for the default group of tests.
+    """Mark cases for the campaign, except the first of every ``every`` cases.
 
-    The campaign runs the other cases.
+    The default group runs the cases without a mark.
     """
     marked = [case if isinstance(case, type(pytest.param())) else _param(case) for case in cases]
     return [_waiting(case) if i % every else case for i, case in enumerate(marked)]

@@ -14,7 +14,7 @@ from typer.main import get_command
 from convexmarket.studies import execution
 
 TESTS = Path(__file__).parent
-#: Groups outside the default group. The tests of a group are in the folder with its name.
+#: Groups that do not run by default. The tests of a group are in the folder of this name.
 GROUPS = ("process", "page", "campaign")
 #: Number of Hypothesis examples of a property test in each profile.
 EXAMPLES = {"quick": 5, "ci": 25, "campaign": 200}
@@ -28,7 +28,7 @@ for profile, count in EXAMPLES.items():
         profile,
         max_examples=count,
         stateful_step_count=20,
-        deadline=None,  # examples are slower in processes that share a core
+        deadline=None,  # processes share a core
         derandomize=not fresh,
         print_blob=fresh,
         suppress_health_check=[HealthCheck.too_slow],
@@ -39,7 +39,7 @@ def pytest_configure(config):
     """Load the Hypothesis profile of the first group in ``-m``."""
     group = config.option.markexpr.partition(" ")[0]
     settings.load_profile(PROFILE_OF.get(group, "quick"))
-    if group not in PROFILE_OF:  # nested workers would import the libraries again
+    if group not in PROFILE_OF:  # nested workers would import libraries again
         os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 
 
@@ -64,7 +64,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(tryfirst=True)  # this hook must run before -m selects tests
 def pytest_collection_modifyitems(items):
-    """Mark each test in the folder of a group with the name of the group."""
+    """Mark the tests in the folder of a group with the name of the group."""
     for item in items:
         if item.path.is_relative_to(TESTS):
             folder = item.path.relative_to(TESTS).parts[0]
@@ -74,14 +74,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def commands_built_once():
-    """Cache the commands, because typer rebuilds them from signatures at every call."""
+    """Cache the commands, because Typer builds them from the signatures again at every call."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.testing._get_command", functools.cache(get_command), raising=False)
         yield
 
 
 class SharedWorker:
-    """Worker that several studies share, because a new worker needs seconds to import libraries."""
+    """Worker that several studies share, because a new worker imports libraries for seconds."""
 
     idle: ClassVar[list[Any]] = []
 
@@ -98,9 +98,9 @@ class SharedWorker:
 
 @pytest.fixture(scope="session", autouse=True)
 def workers_shared_by_studies(request):
-    """Share workers between the studies of the default group, which excludes forked tests."""
+    """Share workers between the studies of the default group, whose tests are not forked."""
     with pytest.MonkeyPatch.context() as patch:
-        if "not process" in request.config.option.markexpr:  # forked tests cannot use them
+        if "not process" in request.config.option.markexpr:  # forked tests cannot share workers
             patch.setattr(execution, "_IDLE", 3600)
             patch.setattr(execution, "_worker", functools.partial(SharedWorker, execution._worker))
         yield
@@ -109,14 +109,14 @@ def workers_shared_by_studies(request):
 
 
 def pytest_collection_finish():
-    """Exclude tests and libraries from garbage collection, because they remain in memory."""
+    """Exclude tests and libraries from garbage collection, because they are never freed."""
     gc.freeze()
 
 
 # Tests run in parallel, so each process and its children use one core.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-#: Allowed hosts, for browser drivers and local clusters.
+#: Hosts to which browser drivers and local Dask clusters connect.
 THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 CONNECTIONS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
@@ -125,7 +125,7 @@ LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
 def refuse_the_network(event, arguments):
     """Raise an error if a test, a doctest or a forked child connects to another machine.
 
-    Local sockets are allowed; their addresses are file names.
+    Sockets whose addresses are file names are allowed.
     """
     if event in CONNECTIONS and isinstance(arguments[1], tuple):
         host = arguments[1][0]

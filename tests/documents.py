@@ -25,7 +25,7 @@ import pandas as pd
 from tests import ROOT
 
 NOT_RUN = "<!-- not run -->"
-VARIES = "<!-- varies -->"  # marks an output that depends on fresh noise
+VARIES = "<!-- varies -->"  # precedes outputs that depend on fresh noise
 BLOCK = re.compile(
     r"^(?P<skip>" + re.escape(NOT_RUN) + r"\s*?\n\s*)?^```python[ \t]*\n(?P<code>.*?)^```[ \t]*\n"
     r"(?P<shown>\n(?P<varies>" + re.escape(VARIES) + r"\n)?```text\n(?P<output>.*?)^```[ \t]*\n)?",
@@ -35,7 +35,7 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?!\w)")
 
 
 class Block(NamedTuple):
-    """First line, code and shown output of a Python block in a document."""
+    """Python block of a document: its first line, its code and the output that is shown."""
 
     line: int
     code: str
@@ -68,7 +68,7 @@ def documents() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def reader_folder(folder: Path) -> Iterator[None]:
-    """Change to a folder with links to the files that readers have in a clone of the repository."""
+    """Change to a temporary folder with links to files of the repository."""
     for name in ("problems", "README.md"):
         (folder / name).symlink_to(ROOT / name)
     before = Path.cwd()
@@ -80,7 +80,7 @@ def reader_folder(folder: Path) -> Iterator[None]:
 
 
 def run(block: Block, path: Path) -> str:
-    """Run a block and return its output. Tracebacks show line numbers of the document."""
+    """Run a block and return its output. Tracebacks refer to lines of the document."""
     printed = io.StringIO()
     pd.set_option("display.width", 100)
     code = compile("\n" * (block.line - 1) + block.code, str(path), "exec")
@@ -92,7 +92,7 @@ def run(block: Block, path: Path) -> str:
 def agree(shown: str, printed: str, tolerance: float = 2e-3) -> bool:
     """Check whether two outputs are equal, up to a relative tolerance for numbers.
 
-    A shown number can have at most three more digits, because a printed one can end in zeros.
+    A shown number has at most three digits more than the printed number, which can omit zeros.
     """
     if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
         return False

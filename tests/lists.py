@@ -18,7 +18,7 @@ def price_list(
     id: str | None = None,
     **options: Any,
 ) -> cm.Deal:
-    """Compute offers for a table in the papers' problem; the column "id" contains the names."""
+    """Compute offers for a table of sellers in the papers' form, with names in the column "id"."""
     if id is None and not isinstance(table, str | PathLike):
         id = "id"
     objective = mu * cm.Spread() + sigma * cm.Noise()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tests import ROOT
 
 PAGE = ROOT / "CONTRIBUTING.md"
-#: Allowed increase of the total while an issue replaces old code with new code.
+#: Lines by which the total can exceed its limit while new code replaces old code.
 SLACK = 3_000
 _ROW = re.compile(r"^\| (`[^|]+) \| ([\d,]+) \| ([\d,]+) \|", re.MULTILINE)
 
@@ -34,7 +34,7 @@ class Row:
         return max(self.ceiling, self.recorded + slack)
 
     def lines(self) -> int:
-        """Count the lines of Python files and of other texts in the wheel, except data."""
+        """Count the lines of the Python files and other text files in the wheel, except data."""
         paths = [ROOT / ("" if self.is_folder else "convexmarket") / name for name in self.names]
         kinds = "*.py" if self.is_folder and self.names != ["convexmarket/"] else "*"
         files = [file for path in paths for file in path.rglob(kinds) if file.is_file()]
@@ -54,7 +54,7 @@ def rows(page: str) -> list[Row]:
 
 
 def rewritten(page: str, moved: bool) -> str:
-    """Return the page with the current counts. Counts of packages increase only if ``moved``."""
+    """Return the page with current counts. Counts of packages can increase only if ``moved``."""
 
     def replace(match: re.Match[str]) -> str:
         row = _row(match)

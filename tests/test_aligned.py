@@ -1,4 +1,4 @@
-"""Columns whose rows are in another order are matched by labels or refused."""
+"""Columns with a different order of rows are aligned by labels or refused."""
 
 import numpy as np
 import pandas as pd
@@ -105,7 +105,7 @@ def test_ids_in_a_list_are_labels():
     group = pd.Series(["old", "young"], index=["Bob", "Ann"])
     with pytest.raises(DataError, match="labels of a column are not the sellers"):
         cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=group)
-    rows = group.reset_index(drop=True)  # default labels
+    rows = group.reset_index(drop=True)
     assert cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=rows).groups[0] == "old"
 
 
@@ -130,7 +130,7 @@ def test_pieces_with_sellers_in_another_order_are_refused(declare):
         with pytest.raises(DataError, match="not the sellers' ids in their order"):
             declare(sellers, other)
     unnamed = cm.Sellers(patients()["granted"].to_numpy() / 10, prior=cm.Uniform(0, 1))
-    declare(unnamed, backwards(column))  # only the column has labels
+    declare(unnamed, backwards(column))
 
 
 def test_buyers_with_sellers_in_another_order_are_refused():

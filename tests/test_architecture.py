@@ -23,7 +23,7 @@ PACKAGE = Path(cm.__file__).parent
 #: Rows of the table in CONTRIBUTING.md. A package imports only packages in rows above it.
 ROWS = sizes.rows(sizes.PAGE.read_text())
 PACKAGES = [name for row in ROWS if not row.is_folder for name in row.names]
-#: Packages that other packages must not import.
+#: Packages that only the listed packages can import.
 DOORS = {"cli": set()}
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
@@ -35,7 +35,7 @@ def package_of(path):
 
 
 def imported_packages(source, package):
-    """Return the line and the package of each import in a module, including nested imports.
+    """Return the line and the package of every import in a module, including nested imports.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def violation(package, imported):
     """Return a description of the rule that an import violates, or an empty string."""
     if imported == package:
         return ""
-    if imported not in PACKAGES:  # the top level imports every package
+    if imported not in PACKAGES:  # the top level can import all packages
         return f"imports the package's public names ({imported or 'convexmarket'})"
     if PACKAGES.index(imported) > PACKAGES.index(package):
         return f"imports {imported}, which comes after it"
@@ -99,7 +99,7 @@ def test_a_package_imports_only_packages_before_it():
 
 
 def test_cvxpy_is_imported_only_where_problems_are_declared():
-    """Priors, payments and audits are functions of arrays. Sellers can contain a parameter."""
+    """Modules for priors, payments and audits do not import CVXPY. Sellers can have parameters."""
     users = {
         package_of(path)
         for path in INSIDE
@@ -150,7 +150,7 @@ def test_a_folder_has_no_more_lines_than_its_ceiling_or_its_recorded_count(row):
 
 
 def test_packages_exceed_their_limits_by_at_most_the_slack_of_an_issue():
-    """While an issue replaces old code, the old and the new code can coexist."""
+    """Old and new code can coexist while new code replaces old code."""
     excess = {row.names[0]: row.lines() - row.limit for row in ROWS if not row.is_folder}
     above = {name: lines for name, lines in excess.items() if lines > 0}
     assert sum(above.values()) <= sizes.SLACK, f"delete lines, or move them: {above}"
@@ -183,7 +183,7 @@ PIECES = {
     for name in terms.__all__
     if issubclass(getattr(terms, name), terms.pieces.Piece | terms.PrivacyCost)
 }
-#: Modules that check the arguments of users.
+#: Modules that check types of arguments that users pass.
 BORDER = {"market.py", "incentives/calibration.py", "studies/files/market_file.py"}
 
 
@@ -266,7 +266,7 @@ def public():
 def test_every_public_name_is_documented():
     for name, value in public().items():
         documented = inspect.getdoc(value) or ""
-        if get_origin(value) is not None:  # a type alias
+        if get_origin(value) is not None:  # type aliases have no docstring
             continue
         assert documented.split(), name
         first = documented.split("\n\n")[0]

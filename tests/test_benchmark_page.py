@@ -24,7 +24,7 @@ def test_a_section_has_the_titles_of_its_benchmarks():
     info = {"cpu": {"count": 2, "brand_raw": "a processor"}, "python_version": "3.11.0"}
     written = page({"machine_info": info, "benchmarks": [RUN]})
     assert "2 cores (a processor), Python 3.11.0." in written
-    assert "## Private ridge regression\n\n**A fit of 10^6 rows with 50 features" in written
+    assert "## Private ridge regression\n\n**Measure a fit of 10^6 rows with 50 features" in written
 
 
 def test_the_page_contains_every_benchmark():

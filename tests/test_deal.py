@@ -1,4 +1,4 @@
-"""``buy`` and ``price`` give the same offers as separate calls of the steps."""
+"""``buy`` and ``price`` give the same offers as separate calls for their steps."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_the_error_names_only_the_wrong_cell_of_a_column_with_decimal_commas(
 
 
 def houses(count, seed=0):
-    """Draw houses whose price is nearly linear in two public features."""
+    """Draw a table of houses whose price is nearly linear in two public features."""
     rng = np.random.default_rng(seed)
     table = pd.DataFrame(
         {"size": rng.uniform(40, 250, count), "age": rng.uniform(0, 100, count)}
@@ -393,7 +393,7 @@ def test_a_model_shrunk_to_a_constant_gives_a_warning_before_training_and_on_tes
     before, after = (str(warning.message) for warning in caught)
     assert "the regularized model predicts no better than a constant: buy more" in before
     assert "on the test rows the error of the model is" in after
-    assert result.expected_error < 0.01 * 500_000  # small, because the model hardly varies
+    assert result.expected_error < 0.01 * 500_000  # the model is nearly constant
 
 
 def test_options_of_the_default_learner_are_refused_with_another_learner():

@@ -28,7 +28,7 @@ def file_with(tmp_path, text, encoding="utf-8"):
     return path
 
 
-#: Text of an earlier offers file.
+#: Content of an existing file of offers.
 EARLIER = "id,epsilon\nsomebody,0.5\n"
 
 
@@ -63,7 +63,7 @@ def test_the_certificate_names_its_input(tmp_path):
 def test_either_both_files_or_no_files_are_written(offers, tmp_path):
     target = tmp_path / "offers.csv"
     target.write_text(EARLIER)
-    (tmp_path / "offers.certificate.json").mkdir()  # a folder in place of the second file
+    (tmp_path / "offers.certificate.json").mkdir()
     with pytest.raises(DataError, match="nothing was written"):
         offers.write(target, force=True)
     assert target.read_text() == EARLIER

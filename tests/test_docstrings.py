@@ -1,4 +1,4 @@
-"""The docstrings of public names describe parameters, results and errors and have an example."""
+"""Docstrings of public names describe parameters, results and errors, and contain an example."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ MODULES = (
     *("terms", "priors", "allocation", "incentives", "privacy", "learners", "joint", "online"),
     *("release", "attacks", "ledger", "data"),
 )
-#: Classes whose methods users call.
+#: Classes whose public methods are called by users.
 CALLED = (
     *(
         cm.Market,
@@ -28,7 +28,7 @@ CALLED = (
     ),
     *(cm.Ledger, cm.JointMarket, cm.PrivateLogisticRegression, cm.learners.PrivateSearch),
 )
-#: Methods of these classes that only the package calls.
+#: Methods of these classes that are called only by the package.
 INTERNAL = {"contains", "check_labels", "check_reports", "by_prior", "in_parts", "with_ids"}
 
 

@@ -1,4 +1,4 @@
-"""Ids are validated, and accounts, ledgers and markets compare ids in a normal form."""
+"""Ids are validated. Accounts, ledgers and markets compare ids in a normal form."""
 
 import numpy as np
 import pandas as pd
@@ -74,7 +74,7 @@ def test_checking_a_list_equals_checking_each_id(ids):
 
 # ------------------------------------------------------------------ spellings of an id
 
-#: Pairs of lists in which two programs could write the same ids.
+#: Pairs of lists: the same ids as two different programs could write them.
 SPELLINGS = {
     "numbers and text": ([11, 12], ["11", "12"]),
     "numbers of NumPy and text": (np.array([11, 12]), ["11", "12"]),
@@ -109,7 +109,7 @@ def test_budgets_match_any_spelling_of_the_index(spellings):
 
 
 def test_a_permuted_index_spends_an_account_once():
-    """The first row becomes the third row, because positions do not identify rows."""
+    """The account recognises a row although its index and its position have changed."""
     table = pd.DataFrame({"age": [0.2, 0.7, 0.4]})
     backwards = table.iloc[::-1].reset_index(drop=True)
     with account(budget=1.0):

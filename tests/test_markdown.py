@@ -1,4 +1,4 @@
-"""Tables of documents and reports are parsed as tables, and products are not emphasis."""
+"""Markdown parsers recognise all tables, and do not read asterisks in products as emphasis."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DOCUMENTS = sorted(
     if "generated" not in path.parts  # these pages are generated with the site
 )
 REPORTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("reports/**/*.md"))
-#: Characters around emphasis: blanks, brackets, quotation marks, and ends of sentences.
+#: Characters that can precede or follow emphasis: blanks, punctuation and brackets.
 BEFORE = re.compile(r"[\s(\[“‘\"'—–|]")
 AFTER = re.compile(r"[\s)\]”’\"'—–|.,;:!?]")
 #: LaTeX formulas, which are not Markdown.
 LATEX = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
-#: Characters of formulas.
+#: Characters that occur in formulas.
 FORMULA = re.compile(r"[\^=<>+*]")
 
 
@@ -80,7 +80,7 @@ def accidents(tokens: list[Token]) -> list[str]:
 
 
 def shown(tokens: list[Token]) -> str:
-    """Return the text of inline tokens. Code becomes a letter, and a line break becomes a blank."""
+    """Return the text of inline tokens, with a letter for code and a blank for a line break."""
     text = {"softbreak": " ", "hardbreak": " ", "code_inline": "x", "image": "x"}
     return "".join(text.get(token.type, token.content) for token in tokens)
 

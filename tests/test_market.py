@@ -1,4 +1,4 @@
-"""Markets are immutable, and markets in the form of the papers' problem are recognised."""
+"""Markets are immutable, and markets of the papers' form are recognised."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ class LargestWeight(cm.terms.Constraint):
 
 
 class LoudSpread(cm.Spread):
-    """Subclass with another definition, which is not treated as Spread."""
+    """Subclass of Spread that overrides its definition."""
 
     def expression(self, quantities):
         return 2 * super().expression(quantities)
@@ -40,7 +40,7 @@ class LoudSpread(cm.Spread):
 @pytest.mark.parametrize(
     ("objective", "constraints", "expected"),
     [
-        # weights of equal terms are added for any order and nesting
+        # the weights of equal terms are added, in any order and nesting
         (
             cm.Payments() + 2 * (cm.Spread() + cm.Noise()) + 0.5 * cm.Spread(),
             [],
@@ -50,7 +50,7 @@ class LoudSpread(cm.Spread):
         (cm.Payments(), [], {"mu": 0, "sigma": 0, "gamma": 1}),
         # terms with zero weight are ignored
         (cm.Payments() + 0 * SquaredSpread() + 0 * cm.Spread(3), [], {"mu": 0, "gamma": 1}),
-        # the tightest of several constraints applies
+        # the tightest constraint applies
         (cm.Payments() + cm.Noise(), [cm.Cap(3), cm.Cap(2)], {"max_weight": 0.5}),
         (
             cm.Payments() + cm.Noise(),
@@ -98,7 +98,7 @@ def test_a_market_is_immutable():
 
 # ------------------------------------------------------------------------- refusals
 
-#: Invalid calls, grouped by the class of the error, with patterns of the message as keys.
+#: Invalid calls by the class of the error and by a pattern of its message.
 BAD = {
     ParameterError: {
         "sellers must be a Sellers object, got list": lambda: cm.Market(COSTS, 1 * cm.Spread()),

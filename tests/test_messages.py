@@ -13,7 +13,7 @@ FILES = sorted(Path(convexmarket.__file__).parent.rglob("*.py"))
 
 
 def text_of(node):
-    """Return the text of a string or f-string, in which {} replaces inserted values."""
+    """Return the text of a string or f-string, with {} in place of inserted values."""
     if isinstance(node, ast.JoinedStr):
         return "".join(
             getattr(part, "value", "{}") if isinstance(part, ast.Constant) else "{}"
@@ -30,7 +30,7 @@ def messages(tree):
 
 
 def faults(text):
-    """Return a correction for each deviation of a message from the common form."""
+    """Return how to correct each deviation of a message from the common form."""
     result = []
     if re.search(r"\bmust\b[^;]*, not \{\}", text):
         result.append("write 'got' before the value")

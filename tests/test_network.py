@@ -17,7 +17,7 @@ NETWORK = {
     *("paramiko", "poplib", "pycurl", "requests", "selectors", "smtplib", "socket"),
     *("socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "xmlrpc"),
 }
-#: Imports that are allowed, because they run only if the user requests them: ``--open`` shows a
+#: Allowed imports, which run only if the user requests them: ``--open`` shows a
 #: page, ``--dask`` selects a scheduler, and sellers can be in a Dask collection.
 REQUESTED = {
     ("cli/consoles.py", "webbrowser"),

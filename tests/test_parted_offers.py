@@ -1,4 +1,4 @@
-"""Offers in partitions equal offers in memory, and a failed write leaves no files."""
+"""Offers in partitions equal offers in memory, and a failed write creates no files."""
 
 import json
 
@@ -25,7 +25,7 @@ def synchronous():
 
 
 def write_sellers(folder, change=lambda table: table):
-    """Write 300 sellers to two files, of which the first has several row groups."""
+    """Write 300 sellers to two Parquet files. The first file has several row groups."""
     reports = PRIOR.sample(300, np.random.default_rng(0))
     table = change(pd.DataFrame({"id": [f"s{k}" for k in range(300)], "cost": reports}))
     folder.mkdir()

@@ -114,7 +114,7 @@ def test_drawn_sellers_follow_their_priors():
     assert individual.sensitivities[0] < 1 < individual.sensitivities[1]
 
 
-#: Invalid calls, grouped by the class of the error, with patterns of the message as keys.
+#: Invalid calls by the class of the error and by a pattern of its message.
 BAD = {
     SellersError: {
         "give either sensitivities .* got neither": lambda: cm.Sellers(),
@@ -222,7 +222,7 @@ def test_a_prior_computed_from_the_reports_warns_and_is_not_truthful():
         ([0.2, 0.3], [0.2, 0.3], True),
         ([0.2, 0.3], [0.1, 0.2, 0.3, 0.4], True),
         ([0.3, 0.3], [0.2, 0.3, 0.3], True),
-        ([0.3, 0.3], [0.2, 0.3], False),  # the sample contains one of the two equal reports
+        ([0.3, 0.3], [0.2, 0.3], False),  # only one of the two equal reports is in the sample
         ([0.2, 0.25], [0.2, 0.3], False),
         ([0.2], [0.2, 0.3], False),  # there is only one seller
     ],

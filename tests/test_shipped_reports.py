@@ -138,7 +138,7 @@ def test_no_chosen_candidate_is_at_the_end_of_its_grid(name):
     problem, tables = load_file(FILES[name]), read_tables(REPORTS / name)
     curve, runs = tables["curve"], tables["runs"]
     bought = curve[curve.model == "mechanism"]
-    assert problem.objective.mu is None  # the weight is the constant of the risk bound
+    assert problem.objective.mu is None  # the risk bound determines mu
     assert set(bought.sigma).isdisjoint(
         [min(problem.objective.sigma), max(problem.objective.sigma)]
     )

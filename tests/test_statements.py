@@ -14,7 +14,7 @@ from tests import ROOT
 
 PAGE = ROOT / "docs/statements.md"
 STATEMENTS: dict[str, dict[str, str]] = tomllib.loads(
-    PAGE.with_suffix(".toml").read_text(encoding="utf-8")  # duplicate keys are errors
+    PAGE.with_suffix(".toml").read_text(encoding="utf-8")  # duplicate keys raise an error
 )
 PAPERS = {
     "A": "Mechanism design for heterogeneous differentially private data acquisition",
@@ -56,7 +56,7 @@ def row(key: str, entry: dict[str, str]) -> str:
 
 
 def page() -> str:
-    """Write the page, with counts of verdicts and a table for each paper."""
+    """Write the page, which contains counts of verdicts and a table for each paper."""
     count = Counter((key[0], entry["verdict"]) for key, entry in STATEMENTS.items())
     heads = ["| | " + " | ".join(VERDICTS) + " |", "|:---|" + "---:|" * len(VERDICTS)]
     numbers = [f"| {p} | {' | '.join(str(count[p, v]) for v in VERDICTS)} |" for p in PAPERS]

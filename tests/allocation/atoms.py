@@ -1,4 +1,4 @@
-"""CVXPY atoms and compositions as convex functions of a vector with 12 or more entries."""
+"""Define convex functions of a vector of 12 or more entries by CVXPY atoms and compositions."""
 
 import cvxpy as cp
 import numpy as np
@@ -10,7 +10,7 @@ def drawn(v, rows):
 
 
 def off(v):
-    """Subtract targets of order one from a vector, so that the differences have both signs."""
+    """Subtract targets of order one from a vector. The differences have both signs."""
     return v - np.linspace(0.5, 1.5, v.size)
 
 
@@ -31,7 +31,7 @@ def ramp(size):
     return np.linspace(0.2, 1.0, size)
 
 
-#: Atoms whose kinks are known.
+#: Convex functions with kinks, by name.
 KINKS = {
     "abs": lambda v: ramp(v.size) @ cp.abs(off(v)),
     "abs of affine": lambda v: cp.sum(cp.abs(drawn(v, 5) @ v - 0.3)),
@@ -89,7 +89,7 @@ KINKS = {
     "a sum of kinks": lambda v: cp.norm(v) + 2 * cp.max(v) + cp.norm1(off(v)) / 3,
 }
 
-#: Smooth atoms, and linear functions of atoms with kinks.
+#: Smooth convex functions, and compositions of atoms with kinks.
 OTHERS = {
     "sum_squares": lambda v: cp.sum_squares(off(v)),
     "sum_squares of positive parts": lambda v: cp.sum_squares(cp.pos(off(v))),

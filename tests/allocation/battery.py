@@ -14,7 +14,7 @@ from tests.allocation.builders import Bound, Own, check_feasible
 GAP = 1e-6
 ATOMS = {**KINKS, **OTHERS}
 PLACES = ["term in a", "term in eps", "constraint in a", "constraint in eps"]
-#: Atoms that decrease faster in epsilon than the payments increase.
+#: Names of atoms that decrease faster in epsilon than the payments increase.
 FALLING = ["lambda_max", "lambda_min", "lambda_sum_largest", "geo_mean", "weighted geo_mean"]
 FALLING += [
     "piecewise linear",
@@ -23,7 +23,7 @@ FALLING += [
     "rel_entr",
     "rel_entr with a number",
 ]
-#: Spread and payments of the objective, with a convex spread, linear terms or a convex cost.
+#: Spread and payments of the objective: with a spread, without a spread, with a convex cost.
 OTHERS = {
     "spread": (cm.Spread(), cm.Payments()),
     "lines": (0.0 * cm.Spread(), cm.Payments()),
@@ -33,7 +33,7 @@ OTHERS = {
 
 @cache
 def plain(others, m):
-    """Return the sellers, the objective and the allocation without the user-defined expression."""
+    """Return sellers, an objective without the user-defined expression, and its allocation."""
     rng = np.random.default_rng(m)
     sellers = cm.Sellers(rng.uniform(0.1, 1, m), prior=cm.Uniform(0.1, 1))
     spread, payments = OTHERS[others]
@@ -42,7 +42,7 @@ def plain(others, m):
 
 
 def level(g, point, largest):
-    """Choose an upper bound on g that is feasible and, if possible, excludes the given point."""
+    """Choose an upper bound on ``g`` that is feasible and, if possible, excludes ``point``."""
     x = cp.Variable(point.size, nonneg=True)
     bounds = [cp.sum(x) == point.size] if largest is None else [cp.sum(x) <= largest]
     least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL", **ACCURATE)
@@ -70,7 +70,7 @@ def market_with(name, place, others, m=12):
     return cm.Market(sellers, objective, [Bound(lambda q: [g(quantity(q)) <= bound])])
 
 
-#: ``excess`` and ``above`` compare the objective and the lower bound with the optimum.
+#: ``excess`` and ``above``: objective and lower bound minus the optimum, relative to the optimum.
 Figures = namedtuple("Figures", ["gap", "solves", "excess", "above"])
 
 

@@ -11,7 +11,7 @@ ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
 class BruteForce:
-    """Optimal objective at an eta, computed by CVXPY without the package's formulations."""
+    """Function of eta: the optimal objective, from CVXPY without the package's formulations."""
 
     def __init__(self, market):
         m = len(market.sellers)
@@ -37,7 +37,7 @@ class BruteForce:
             return np.inf
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # inaccurate solutions
+                warnings.simplefilter("ignore", UserWarning)  # warnings of inaccuracy
                 self.problem.solve(solver="CLARABEL", **ACCURATE)
         except cp.error.SolverError:
             return np.inf
@@ -45,7 +45,7 @@ class BruteForce:
         return self.problem.value if solved else np.inf
 
     def minimum(self, around, points=24):
-        """Minimise over a grid of six decades of eta, and refine around the two best points."""
+        """Minimise over a grid of eta with a range of 10^6, refined around the two best points."""
         grid = np.geomspace(around * 1e-3, around * 1e3, points + 1)
         values = np.array([self(eta) for eta in grid])
         best = values.min()
@@ -64,11 +64,11 @@ class BruteForce:
 
 
 def project(psi, count, beta, cap):
-    """Project -beta*psi on the capped simplex by bisection; return one row for each beta.
+    """Project -beta*psi on the capped simplex by bisection. Return one row for each beta.
 
     ``count`` sellers have the cost ``psi`` and receive equal weights. If the cheapest sellers have
-    weights at the cap, the last of them has the marginal cost. Costs minus the marginal cost give a
-    threshold in [-cap, 0] for any beta.
+    weights at the cap, the marginal cost is the cost of the most expensive seller with weight. The
+    marginal cost is subtracted from the costs, so the threshold is in [-cap, 0] for any beta.
     """
     needed = int(np.ceil((1 - 1e-12) / cap))
     marginal = psi[np.searchsorted(np.cumsum(count), min(needed, count.sum()))]
@@ -103,13 +103,13 @@ def brute_force(form):
     psi, count = np.unique(finite, return_counts=True)
     if psi.size == 1:
         return float(values_along(form, psi, count, np.zeros(1))[0])
-    # The smallest beta gives nearly equal weights. The largest beta separates all costs.
+    # The smallest beta gives nearly equal weights. The largest beta buys from the cheapest sellers.
     first, last = 1e-9 / finite.size / (psi[-1] - psi[0]), 1e4 / np.diff(psi).min()
     exponents = np.linspace(np.log10(first), np.log10(last), 1500)
     values = values_along(form, psi, count, exponents)
     best = float(values.min())
     padded = np.concatenate((values[:1], values, values[-1:]))
-    higher = np.maximum(padded[:-2], padded[2:]) > values * (1 + 1e-14)  # no plateau
+    higher = np.maximum(padded[:-2], padded[2:]) > values * (1 + 1e-14)  # excludes plateaus
     dip = (values <= padded[:-2]) & (values <= padded[2:]) & (values <= 1.01 * best) & higher
     for i in np.flatnonzero(dip):
         around = exponents[[max(i - 1, 0), min(i + 1, exponents.size - 1)]]
@@ -123,6 +123,6 @@ def brute_force(form):
 
 
 def least_linear(costs, cap):
-    """Minimise costs'a over the capped simplex by filling the cheapest sellers first."""
+    """Minimise costs'a over the capped simplex by giving the cap to the cheapest sellers."""
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     return float(np.sort(costs) @ filled)

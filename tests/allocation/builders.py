@@ -14,7 +14,7 @@ from tests.allocation.brute_force import least_linear
 FORMULATIONS = ["primal", "dual", "projection"]
 COSTS = np.array([0.2, 0.4, 1.0])
 POINT = np.array([0.5, 0.3, 0.2])
-#: Every method supports STANDARD, one convex program solves JOINT, and PAID needs a search.
+#: Every method supports STANDARD. One convex program solves JOINT. PAID requires a search.
 STANDARD = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
 JOINT = cm.Spread(3) + cm.Noise()
 PAID = cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
@@ -71,7 +71,7 @@ def market_of(form):
 
 
 def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
-    """Return a market of the papers' experiments, with costs uniform on [0.02, 0.1]."""
+    """Return a market with the costs of the papers' experiments, uniform on [0.02, 0.1]."""
     costs = 2 * np.random.default_rng(0).uniform(0.02, 0.10, m) - 0.02
     sellers = cm.Sellers(virtual_costs=costs)
     return cm.Market.standard(sellers, mu=mu, sigma=sigma, gamma=0.001, **constraints)
@@ -135,7 +135,7 @@ def check_feasible(market, allocation, tolerance=1e-7):
 
 
 class Own(cm.Term):
-    """User-defined term with an expression that is built by a given function."""
+    """User-defined term whose expression a given function builds."""
 
     def __init__(self, build):
         self.build = build
@@ -145,7 +145,7 @@ class Own(cm.Term):
 
 
 class Bound(cm.terms.Constraint):
-    """User-defined constraint with comparisons that are built by a given function."""
+    """User-defined constraint whose CVXPY constraints a given function builds."""
 
     def __init__(self, build):
         self.build = build
@@ -154,7 +154,7 @@ class Bound(cm.terms.Constraint):
         return self.build(quantities)
 
 
-#: False values that a faulty solver could return in place of a multiplier.
+#: Functions that replace a multiplier by a false value, as from a faulty solver.
 FALSE_VALUES = {
     "noise": lambda rng, dual: rng.normal(size=dual.shape),
     "huge": lambda rng, dual: rng.normal(size=dual.shape) * 10.0 ** rng.integers(3, 300),
@@ -171,7 +171,7 @@ FALSE_VALUES = {
 
 
 def costs(max_size=10):
-    """Draw virtual costs with ties, with nearly equal values, or with a wide range."""
+    """Draw virtual costs that have ties, are nearly equal, or differ by orders of magnitude."""
     plain = st.lists(st.floats(0.01, 10), min_size=1, max_size=max_size)
     tied = st.lists(st.sampled_from([0.002, 0.5, 1.0, 100.0]), min_size=1, max_size=max_size)
     equal = st.builds(lambda c, m: [c] * m, st.floats(0.01, 10), st.integers(1, max_size))
@@ -182,7 +182,7 @@ def costs(max_size=10):
         min_size=1,
         max_size=max_size,
     )
-    # Few cheap sellers compete with many expensive sellers, as in the form with three roots.
+    # Few sellers are cheap and many are expensive, as in the form with three roots.
     competing = st.builds(
         lambda cheap, few, many: [cheap] * few + [1.0] * many,
         st.sampled_from([1e-6, 0.002, 0.01, 0.1]),
@@ -216,7 +216,7 @@ def forms(draw, zeros=False, infinite=False, capped=True):
     return StandardForm(
         virtual_costs=draw(st.permutations(list(psi)).map(np.array)),
         mu=draw(weight),
-        # The second value makes the noise as large as the payments at any scale of the costs.
+        # With the second value, noise and payments have equal magnitudes at any scale of the costs.
         sigma=draw(st.sampled_from([sigma, 1 / (gamma * scale)])),
         gamma=gamma,
         max_weight=cap,
@@ -251,7 +251,7 @@ def random_point(rng, form):
 
 
 def assert_sound(form, solution, seed=0):
-    """Check that a solution is feasible, has the stated objective, and is optimal at its eta."""
+    """Check the feasibility and the objective of a solution, and its optimality at its eta."""
     psi, u, a = form.virtual_costs, form.max_weight, solution.weights
     assert a.sum() == pytest.approx(1, abs=1e-12)
     assert a.min() >= 0
@@ -267,7 +267,7 @@ def assert_sound(form, solution, seed=0):
         eta = np.clip(solution.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
         value = form.objective(random_point(rng, form), eta)
         assert solution.lower_bound <= value * (1 + 1e-14)
-    # The gradient of the norm gives a dual bound at this eta.
+    # The gradient of the norm gives a lower bound at this eta.
     t = form.gamma * solution.eta
     gradient = form.mu * a / np.linalg.norm(a) + t * psi
     bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / solution.eta
@@ -279,7 +279,7 @@ def assert_sound(form, solution, seed=0):
 
 
 def large_form(name, m):
-    """Return a form with many sellers, of which the solver first omits the expensive ones."""
+    """Return a form with many sellers. The solver omits the expensive sellers at first."""
     rng = np.random.default_rng(11)
     uniform = 2 * rng.uniform(0.02, 0.10, m) - 0.02
     skewed = rng.pareto(1.5, m) + 0.01
@@ -307,7 +307,7 @@ LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three root
 
 
 def assert_omission_is_exact(form, monkeypatch):
-    """Check that the solution is the same if the solver starts with all sellers."""
+    """Check that a solver that starts with all sellers finds the same solution."""
     result = exact_solver.solve_exact(form)
     assert_sound(form, result)
     with monkeypatch.context() as patch:

@@ -1,6 +1,6 @@
-"""The search finds every attained optimum, for any eta and any terms.
+"""The search finds optima that are attained at any eta, for all terms.
 
-The stored optima are minima over grids of eta; each problem is declared directly in CVXPY.
+The stored optima are minima over grids of eta, where CVXPY solves a declaration at each eta.
 """
 
 import cvxpy as cp
@@ -38,10 +38,10 @@ def bias(a, eps, s):
     return np.array([-5.0, 0.0, 0.0]) @ a
 
 
-#: Terms of the package that equal the functions above.
+#: Terms of the package, by the function with the same value.
 SHIPPED = {norm: cm.Spread(), noise: cm.Noise(), cost: cm.Payments()}
 
-#: Optimum and terms of each market. The campaign recomputes the optimum on a grid of eta.
+#: Stored optimum and terms of each market. The campaign computes the optimum again.
 CASES = {
     "total variation": (-3.000000001, noise, bias, lambda a, eps, s: cp.tv(eps)),
     "standard deviation": (-3.626821905, noise, bias, lambda a, eps, s: cp.std(eps)),
@@ -99,7 +99,7 @@ def market_of(terms, sellers):
 
 
 def best_of_grid(terms):
-    """Minimise the optimal objective of a CVXPY declaration over a grid of eta."""
+    """Solve a CVXPY declaration at each eta of a grid, and return the smallest optimum."""
     a = cp.Variable(M, nonneg=True)
 
     def at(log_eta):
@@ -166,7 +166,7 @@ def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
 @pytest.mark.parametrize("tiny", [1e-9, 1e-15, 1e-20])
 @pytest.mark.parametrize("cost", [cm.Payments(), cm.Payments(cm.PowerCost(2))], ids=repr)
 def test_an_optimum_at_a_very_large_eta_is_certified(tiny, cost):
-    """Payments have a tiny weight, so the search reaches the gap far below the optimal eta."""
+    """The payments have a tiny weight, so the gap is small even far below the optimal eta."""
     result = cm.allocate(
         cm.Market(SELLERS, cm.Spread() + cm.Noise() + tiny * cost), "branch_and_bound"
     )

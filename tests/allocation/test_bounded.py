@@ -1,4 +1,4 @@
-"""With one upper bound on all guarantees, the exact method agrees with the projections."""
+"""If all guarantees have one upper bound, the exact method agrees with the projections."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def random_problem(seed, most=7):
-    """Draw costs with ties, zeros or clusters, weights of the terms, and an upper bound."""
+    """Draw costs with ties, zeros or clusters, weights of terms, and a bound on guarantees."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, most))
     psi = [
@@ -32,7 +32,7 @@ def declared(psi, weights, *constraints):
 
 
 @given(SEEDS)
-@example(532047)  # the optimum is a kink; the bound of an earlier version exceeded it
+@example(532047)  # the optimum is at a kink, where an earlier lower bound was wrong
 def test_projections_confirm_the_optimum_under_caps_and_ranges(seed):
     rng, psi, weights, bound = random_problem(seed, most=40)
     constraints = [cm.MaxEpsilon(bound)]

@@ -120,7 +120,7 @@ def test_an_exception_of_a_solver_becomes_a_status(error):
 
 
 def test_an_atom_that_fails_to_compile_with_values_is_solved():
-    """CVXPY's sum_largest does not compile for a fractional k if its argument has a value."""
+    """CVXPY cannot compile sum_largest with a fractional k if the argument has a value."""
     x = cp.Variable(4, nonneg=True, value=np.ones(4))
     problem = cp.Problem(cp.Minimize(cp.sum_largest(x - 1, 2.5)), [cp.sum(x) == 4])
     assert run_solver(problem, "CLARABEL") == "optimal"

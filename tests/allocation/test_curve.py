@@ -1,4 +1,4 @@
-"""OwnReportCurve equals the separate solutions of the markets with changed reports."""
+"""OwnReportCurve agrees with separate allocations of the markets with changed reports."""
 
 from dataclasses import replace
 
@@ -68,13 +68,13 @@ def changed_reports(draw, count=4):
 
 
 def form_with_a_jump(y):
-    """Return a form whose optimum jumps in the cost of the cheap seller, and the report y twice."""
+    """Return a form whose optimum jumps in the cheap seller's cost, and reports of two sellers."""
     form = StandardForm(np.array([0.002] + [1.0] * 44), mu=1.5, sigma=2.5, gamma=0.25)
     return form, np.array([0, 1]), np.array([y, y])
 
 
 def bounded():
-    """Return a form with bounded guarantees, and a seller's true, tied and extreme reports."""
+    """Return a form with bounded guarantees, and true, tied and extreme reports of a seller."""
     psi = np.array([0.38, 0.46, 0.3, 0.39, 0.42, 0.48])
     form = StandardForm(psi, mu=1.37, sigma=1.46, gamma=0.712, max_epsilon=0.432)
     return form, np.zeros(5, int), np.array([0.38, 0.42, 0.1, 0.7, np.inf])
@@ -150,10 +150,10 @@ def test_guarantees_decrease_and_values_increase_with_the_report(case, reports):
 
 @given(changed_reports(count=1), st.floats(0.05, 5))
 def test_the_slope_of_the_value_is_gamma_times_epsilon(case, y):
-    """Check the integral form of the envelope theorem, which holds across jumps and kinks."""
+    """Check the envelope theorem in integral form, which also holds at jumps and kinks."""
     form, places, _ = case
     nodes, weights = np.polynomial.legendre.leggauss(4)
-    # A kink or a jump causes an error of at most one of the many short panels.
+    # A kink or a jump causes an error in only one of the many short panels.
     edges = np.linspace(y, 1.5 * y, 401)
     half = 0.5 * np.diff(edges)
     z = (edges[:-1, None] + half[:, None] * (nodes + 1)).ravel()

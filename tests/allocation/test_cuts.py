@@ -1,4 +1,4 @@
-"""Cuts from points and multipliers are valid lower bounds and tangent at the optimum."""
+"""Cuts from points and multipliers are valid lower bounds, which are tangent at the optimum."""
 
 from fractions import Fraction
 
@@ -28,7 +28,7 @@ def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
 
 
 def solved(maker, eta):
-    """Solve at a fixed eta; return weights, value, and multipliers of constraints and kinks."""
+    """Solve at a fixed eta. Return weights, value, and multipliers of constraints and kinks."""
     problem = FixedEta(maker.view, eta, kinks=True)
     problem.solve(solver="CLARABEL", **ACCURATE)
     return problem.weights, problem.value, *problem.proof()
@@ -56,7 +56,7 @@ def test_a_computed_bound_is_at_most_the_bound_in_exact_arithmetic(seed):
 
 
 def assert_cuts_are_valid(spread, cost, eta, seed):
-    """Check cuts from the solver's multipliers, from no multipliers and from random multipliers."""
+    """Check cuts with the solver's multipliers, without multipliers and with random multipliers."""
     rng, m = np.random.default_rng(seed), 5
     objective = 1.0 * cm.Noise() + 0.7 * cm.Payments(cost)
     objective += 0.5 * spread if spread else 0.1 * cm.Noise()
@@ -86,7 +86,7 @@ def assert_cuts_are_valid(spread, cost, eta, seed):
 
 @given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([cm.Spread(), None]))
 def test_blended_multipliers_bound_the_interval_between_two_cuts(seed, spread):
-    """Compare the bound with blends of the two tangents on a grid of eta."""
+    """Compare the bound with convex combinations of the two cuts on a grid of eta."""
     rng, n = np.random.default_rng(seed), 4
 
     def lowest(costs):
@@ -120,7 +120,7 @@ def test_a_cut_is_below_the_optimum_everywhere(spread, cost, eta, seed):
 
 @given(st.integers(0, 2**32 - 1))
 def test_the_minimum_over_the_simplex_equals_the_optimum_of_a_declaration(seed):
-    """Check also that the minimum is at most the value at feasible points."""
+    """Also check that the minimum is at most the value at feasible points."""
     rng = np.random.default_rng(seed)
     for term in [cm.Spread(p) for p in (1.05, 1.5, 2, 7, np.inf)] + SPREADS[4:]:
         m, weight = rng.choice([1, 2, 7]), rng.choice([1e-3, 1.0, 50.0])
@@ -144,7 +144,7 @@ def test_the_minimum_over_the_simplex_equals_the_optimum_of_a_declaration(seed):
 
 
 def test_invalid_multipliers_are_ignored():
-    """Negative multipliers of inequalities count as zero; NaN and infinity are ignored."""
+    """Negative multipliers of inequalities are replaced by zero. NaN and infinity are ignored."""
     maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
     without_dual = maker.cut(POINT, 2.0, [None], {})
     for dual in (np.full(3, -1.0), np.full(3, np.nan), np.array([1.0, np.inf, 0.0])):

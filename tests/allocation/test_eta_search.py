@@ -15,7 +15,7 @@ EVERYWHERE = (0.0, np.inf)
 
 
 def line(value, slope) -> KeptSpreadCut:
-    """Return a cut whose bound at eta is value + slope*eta."""
+    """Return a cut whose lower bound at eta is value + slope*eta."""
     return KeptSpreadCut(0.0, 0.0, np.array([value]), np.array([slope]), lambda c: c.min(), 0.0)
 
 
@@ -82,7 +82,7 @@ def without_minimiser():
 
 
 def test_an_objective_that_decreases_towards_zero_or_infinity_has_no_optimum():
-    """The best evaluated eta is the outermost, and values beyond it are lower."""
+    """The objective is lowest at the outermost evaluated eta, and decreases beyond it."""
     towards_zero = Tangents(lambda x: x, lambda _: 1.0, EVERYWHERE)
     with pytest.raises(UnattainedOptimumError, match=r"eta tends to 0, objective .*EtaRange"):
         search_eta(towards_zero, 1.0, 1e-6, 200, None)
@@ -106,7 +106,7 @@ def test_an_interrupted_search_returns_a_valid_bound(most):
 
 
 class Bounded(Tangents):
-    """Market that is feasible between two bounds; each proof halves the log-distance to a bound."""
+    """Market that is feasible between two bounds on eta, with stub proofs of infeasibility."""
 
     def __init__(self, low, high, **changes):
         super().__init__(lambda x: x + 4 / x, lambda x: 1 - 4 / x**2, (0.0, np.inf), **changes)
@@ -121,7 +121,7 @@ class Bounded(Tangents):
 
     @staticmethod
     def near(eta, wall):
-        """Return the geometric mean of eta and a bound, or the bound if eta is near it."""
+        """Return the geometric mean of eta and a bound, or the bound itself if eta is near it."""
         return wall if abs(eta / wall - 1) < 1e-3 else np.sqrt(eta * wall)
 
 

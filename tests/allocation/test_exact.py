@@ -52,9 +52,9 @@ def test_brute_force_finds_no_better_allocation(form, seed):
 
 @given(forms(zeros=True))
 def test_free_sellers_give_a_finite_eta_or_an_error(form):
-    expected = brute_force(form)  # the minimum includes the limit with only free sellers
+    expected = brute_force(form)  # includes purchases from free sellers only
     free = np.count_nonzero(form.virtual_costs == 0)
-    enough = free * form.max_weight >= 1 - 1e-12  # a cap of 6/5 times 1/6 equals 1/5 up to rounding
+    enough = free * form.max_weight >= 1 - 1e-12  # up to rounding
     limit = form.mu / np.sqrt(free) if enough else np.inf
     try:
         result = solve_exact(form)
@@ -110,12 +110,12 @@ def test_without_spread_the_cheapest_sellers_are_filled_first(form, eta):
 def test_solutions_satisfy_the_kkt_conditions_of_paper_a(form):
     result = solve_exact(form)
     v = np.maximum(result.multiplier - form.gamma * form.virtual_costs, 0.0)
-    slope = 1 + 2 * form.sigma / form.mu**2 * v.sum()  # effect of one rounding error in the root
+    slope = 1 + 2 * form.sigma / form.mu**2 * v.sum()
     rounding = 4 * np.spacing(result.multiplier) * slope
     eq14 = result.multiplier - form.sigma / form.mu**2 * (v @ v) - v @ v / v.sum()
     assert abs(eq14) <= 1e-9 * result.multiplier + rounding
     norm = np.linalg.norm(v)
-    # Eq. (13): eps_i = mu*v_i/(||v|| sum v); eta is the sum of all eps_i.
+    # Eq. (13): eps_i = mu*v_i/(||v|| sum v). Eta is the sum of all eps_i.
     np.testing.assert_allclose(result.weights, v / v.sum(), atol=1e-7)
     assert result.eta == pytest.approx(form.mu / norm, rel=1e-7)
 
@@ -158,7 +158,7 @@ def test_free_sellers_need_an_upper_end_of_eta(mu):
         result = solve_exact(replace(market, eta_high=30.0))
         assert (result.eta, result.binding) == (30.0, ("eta_high",))
         np.testing.assert_allclose(result.weights, [0.5, 0.0, 0.5, 0.0], atol=1e-12)
-        # A lower end of the range does not bound eta from above.
+        # A range with only a lower end does not bound eta from above.
         with pytest.raises(UnattainedOptimumError, match="eta = infinity"):
             solve_exact(replace(market, eta_low=1.0))
 
@@ -196,7 +196,7 @@ def test_caps_near_an_integer_are_solved_exactly(psi, mu, sigma, gamma, cap, eta
     searched = cm.allocate(market, "line_search", formulation="projection", gap=1e-9)
     assert result.weights.sum() == pytest.approx(1.0, abs=1e-12)
     assert result.objective >= searched.lower_bound * (1 - 1e-12)
-    # Costs of 1000 magnify the rounding error in the sum of the search's weights.
+    # Costs of 1000 magnify the rounding error in the sum of the weights.
     assert result.objective <= searched.objective * (1 + 1e-7)
     assert result.gap <= 1e-12
 
@@ -239,7 +239,7 @@ def test_the_best_eta_for_given_weights_balances_noise_and_payments():
 
 
 def test_an_undecided_interval_of_eta_lowers_the_bound(monkeypatch):
-    """On some intervals of eta, the search can end with a lower bound below the optimum."""
+    """If the search cannot exclude an interval of eta, the lower bound is below the optimum."""
     segment, best, _ = exact_solver.best_segment(form(), exact_solver.costs_that_matter(form())[0])
     undecided = 0.9 * best.objective
     monkeypatch.setattr(exact_solver, "best_segment", lambda *_: (segment, best, undecided))

@@ -1,4 +1,4 @@
-"""Optimal weights and certificates of markets with given guarantees."""
+"""Test optimal weights and certificates of markets with given guarantees."""
 
 import cvxpy as cp
 import numpy as np
@@ -48,7 +48,7 @@ def test_the_path_finds_the_optimum_of_the_declaration(values, mu, sigma):
     certified = cm.allocate(whole)
     assert certified.objective == pytest.approx(objective, rel=1e-12)
     assert certified.gap <= 1e-10
-    # The objective is homogeneous of degree 1 in the weights and 1/eta (Euler).
+    # The objective is homogeneous of degree 1 in the weights and 1/eta (Euler's theorem).
     assert certified.multiplier * certified.eta == pytest.approx(objective, rel=1e-12)
 
 

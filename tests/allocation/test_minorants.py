@@ -14,7 +14,7 @@ from tests.allocation.brute_force import ACCURATE
 from tests.allocation.builders import FALSE_VALUES
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:overflow"),  # caused by huge hints
+    pytest.mark.filterwarnings("ignore:overflow"),  # huge hints overflow
     pytest.mark.filterwarnings("ignore:Solution may be inaccurate"),
     pytest.mark.filterwarnings("ignore:pnorm with p"),
 ]
@@ -38,7 +38,7 @@ def points(rng, n=12):
 
 
 def solved(expression, x, costs):
-    """Minimise an expression plus linear costs over a simplex; return the value and ``Lifted``."""
+    """Minimise an expression plus linear costs over a simplex. Return the value and ``Lifted``."""
     lifted = Lifted({})
     copy = lifted(expression)
     problem = cp.Problem(cp.Minimize(copy + costs @ x), [cp.sum(x) == M, *lifted.links])
@@ -54,7 +54,7 @@ def minorant(expression, x, hints):
 
 
 def assert_below(expression, x, affine, rng):
-    """Check that an affine function is at most the expression at random points."""
+    """Check that an affine function is a lower bound on the expression at random points."""
     const, slope = affine
     assert np.isfinite(slope).all()
     for point in points(rng):
@@ -101,7 +101,7 @@ BY_AXIS = {
     seeds,
 )
 def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, with_hints, seed):
-    """The random weights of the entries detect a swap of two entries."""
+    """The entries have random weights, so a swap of two entries is detected."""
     rng, x = np.random.default_rng(seed), unknown()
     matrix = cp.reshape(x - rng.exponential(size=M), shape, order="F")
     atom = BY_AXIS[name](matrix, axis=axis)
@@ -117,7 +117,7 @@ def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, with_hints,
 
 # -------------------------------------------------------------------- tightness with correct hints
 
-#: Compositions whose bounds are less tight, because a tangent replaces the inner atom.
+#: Compositions whose minorants are not tight, because a tangent replaces the inner atom.
 WITHIN = ["abs of squares", "max of squares", "sum_largest of squares", "min of roots"]
 
 
@@ -143,7 +143,7 @@ def test_every_supported_kinked_atom_is_tested():
 
     for build in KINKS.values():
         walk(PLAIN(build(unknown())))
-    # Two names exist in other versions of CVXPY; test_attained.py tests support functions.
+    # Other versions of CVXPY contain two of these names. test_attained.py tests SuppFuncAtom.
     assert set(_SUPPORT) - names <= {"SumLargest", "Pnorm", "SuppFuncAtom"}
 
 
@@ -160,7 +160,7 @@ def test_the_minorant_of_a_smooth_expression_is_its_tangent(name):
     x.value = point = rng.exponential(size=M)
     const, slope = minorant(expression, x, {})
     assert const + slope @ point == pytest.approx(expression.value, rel=1e-9, abs=1e-12)
-    step = 1e-6 * rng.normal(size=M)  # far from any kink
+    step = 1e-6 * rng.normal(size=M)  # a small step does not cross a kink
     values = []
     for sign in (1, -1):
         x.value = point + sign * step

@@ -25,7 +25,7 @@ STANDARD = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
 
 @pytest.fixture(autouse=True)
 def synchronous():
-    """Run Dask in the thread of the test."""
+    """Run Dask synchronously, in the thread of the test."""
     with dask.config.set(scheduler="synchronous"):
         yield
 
@@ -47,7 +47,7 @@ def assert_same(reports, chunks, prior=PRIOR, **options):
     assert result.objective == pytest.approx(expected.objective, rel=1e-12)
     assert result.gap <= 1e-12
     assert result.binding == expected.binding
-    assert result.n_bought == pytest.approx(expected.n_bought, abs=reports.size / 100)  # ties
+    assert result.n_bought == pytest.approx(expected.n_bought, abs=reports.size / 100)
     np.testing.assert_allclose(
         result.epsilon.compute(), expected.epsilon, rtol=1e-9, atol=1e-12 * expected.eta
     )
@@ -78,7 +78,7 @@ def test_sellers_can_be_read_from_a_parquet_folder(tmp_path):
     assert result.certificate()["n_bought"] == expected.n_bought
     offers = table.assign(epsilon=result.epsilon).compute()
     np.testing.assert_allclose(offers["epsilon"], expected.epsilon, rtol=1e-9, atol=1e-12)
-    # Dask can merge small files; the partition in the error message is the number of the file.
+    # Dask can merge small files, but the partition in the error message is the file's number.
     pd.DataFrame({"c": [0.05, 9.0], "name": ["t0", "t1"]}).to_parquet(tmp_path / "3.parquet")
     with pytest.raises(SellersError, match="row 1 of partition 3 contains"):
         partitions.sellers(dd.read_parquet(tmp_path)["c"], PRIOR)

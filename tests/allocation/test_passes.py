@@ -14,7 +14,7 @@ from tests.allocation.builders import forms, large_form, ranged_forms
 
 
 def solution(form, costs=None):
-    """Return the solution, or the type of the raised error."""
+    """Solve in passes, and return the solution or the type of the raised error."""
     try:
         return solve_exact(form, costs and costs())
     except ConvexMarketError as error:

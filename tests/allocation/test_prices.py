@@ -60,7 +60,7 @@ def test_a_price_equals_the_slope_of_the_optimal_objective(name):
         warnings.simplefilter("ignore", LooseCertificateWarning)
         result, step = solve(number), 1e-3 * number
         slope = (solve(number - step).objective - solve(number + step).objective) / (2 * step)
-    assert abs(slope) > 1e-3  # the constraint binds
+    assert abs(slope) > 1e-3  # the constraint is active
     assert part(result.prices[0]) == pytest.approx(slope, rel=2e-4)
     assert result.binding
 
@@ -72,7 +72,7 @@ def test_prices_that_are_not_unique_are_nan():
 
 
 class Least(cm.terms.Constraint):
-    """Constraint that the weight of the last seller is at least a given share."""
+    """Lower bound on the weight of the last seller."""
 
     def __init__(self, share):
         self.share = share

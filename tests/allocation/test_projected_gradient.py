@@ -1,4 +1,4 @@
-"""Gradient descent finds the optimum at a fixed eta; a grid of eta misses the global optimum."""
+"""Gradient descent finds the optimum at a fixed eta, but a grid of eta can miss the optimum."""
 
 import numpy as np
 import pytest

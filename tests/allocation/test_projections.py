@@ -80,7 +80,7 @@ def test_eta_equals_the_binding_end_of_the_range(objective, limits, eta, binding
 @pytest.mark.parametrize("cap", [1, 1.5, np.array([0.5, 2.0, 1.0, 0.5, 1.0]), 2.2])
 @pytest.mark.parametrize("mu", [1e-7, 1e-3])
 def test_caps_with_a_tiny_spread_are_solved_in_few_solves(spread, cap, mu):
-    """Cuts keep the caps as constraints, because multipliers of caps change fast with eta."""
+    """Cuts include the caps as constraints, because multipliers of caps depend strongly on eta."""
     objective = mu * spread + 0.26 * cm.Payments() + 1.57 * cm.Noise()
     costs = [0.0, 0.2956, 0.5597, 0.813, 0.1206]
     declared = market(cm.Cap(cap), costs=costs, objective=objective)
@@ -123,7 +123,7 @@ def test_unsupported_markets_are_refused(objective):
         solve_projections(market(objective=objective))
 
 
-@example(147)  # only one seller sells, so the prices of the limit and of the group are not unique
+@example(147)  # only one seller sells, so the prices of the constraints are not unique
 @example(185)
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=15, deadline=None)

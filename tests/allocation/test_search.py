@@ -1,4 +1,4 @@
-"""The certified search finds the global minimum; its certificate does not rely on solvers."""
+"""The certified search finds the global minimum. Its certificate does not rely on solvers."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ STANDARD = market_of(form())
 
 
 def assert_certificate_holds(allocation, form, seed=0):
-    """Check that the bound is below the objective at the result, random points and the optimum."""
+    """Check that the bound is at most the objective at the result, optimum and random points."""
     slack = 1e-9 * abs(allocation.objective)
     assert allocation.objective == pytest.approx(
         form.objective(allocation.weights, allocation.eta), rel=1e-12
@@ -89,7 +89,7 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
         assert "eta tends to infinity" in str(error)  # noqa: PT017 - both outcomes are valid
         assert expected >= limit * (1 - 1e-9)
     else:
-        assert result.objective < limit or result.gap <= 1e-7  # or the search reaches the gap
+        assert result.objective < limit or result.gap <= 1e-7
         assert result.lower_bound <= expected * (1 + 1e-9)
         assert result.objective <= expected * (1 + 1e-6)
 
@@ -97,7 +97,7 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("psi", [[0.0, 1.0, 0.03125], [0.0, 0.0], [0.0, 5.0]])
 def test_an_infimum_beyond_the_outermost_solve_is_recognised(psi, formulation):
-    """For the weights at the largest eta of the search, the best eta is larger still."""
+    """At the largest eta of the search, a larger eta lowers the objective of the weights."""
     market = cm.Market.standard(cm.Sellers(virtual_costs=psi), mu=1, sigma=1, gamma=10)
     with pytest.raises(UnattainedOptimumError, match="eta tends to infinity"):
         line_search(market, formulation, gap=1e-7)

@@ -1,4 +1,4 @@
-"""Projections, purchases and norms on the capped simplex, with ties and tight caps."""
+"""Test projections, purchases and norms on the capped simplex, with ties and tight caps."""
 
 from fractions import Fraction
 
@@ -18,7 +18,7 @@ from convexmarket.errors import InfeasibleMarketError, ParameterError
 
 
 def projected(point, limits):
-    """Compute the projection in fractions from the sums of the weights at all breakpoints."""
+    """Compute the exact projection in rational arithmetic from all breakpoints."""
     point, limits = ([Fraction(float(x)) for x in part] for part in (point, limits))
 
     def weights(level):
@@ -34,7 +34,7 @@ def projected(point, limits):
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_projection_is_accurate_to_the_last_digits(seed):
-    """Test points far from the origin, points with ties, and caps that leave few weights free."""
+    """Test points far from the origin, points with ties, and caps that nearly all weights reach."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, 40))
     point = [
@@ -86,7 +86,7 @@ def test_the_cheapest_purchase_fills_the_cheapest_sellers_first(costs, excess):
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     expected = float(np.sort(costs) @ filled)
     assert cheapest_purchase(costs, cap) == pytest.approx(expected, rel=1e-11, abs=1e-15)
-    shifted = cheapest_purchase(costs + 2.0, cap)  # sellers without weight have no cost
+    shifted = cheapest_purchase(costs + 2.0, cap)  # sellers with weight zero do not change the cost
     assert shifted == pytest.approx(expected + 2.0, rel=1e-11)
 
 
@@ -108,7 +108,7 @@ def test_the_norm_is_minimised_under_common_and_individual_caps(costs, caps, mu)
     assert np.all((weights >= 0) & (weights <= caps))
     slope = mu * weights / np.linalg.norm(weights) + costs
     least, most = slope[weights < caps - 1e-12], slope[weights > 1e-12]
-    if least.size and most.size:  # moving weight between two sellers does not lower the objective
+    if least.size and most.size:  # shifts of weight do not lower the objective
         assert most.max() <= least.min() + 1e-9 * (mu + np.ptp(costs))
 
 

@@ -22,7 +22,7 @@ def buyer(sigma, gamma=0.1, extra=None, *constraints):
 
 
 def at_fixed_eta(markets, limit, etas):
-    """Solve one joint declaration at given eta; return its optimum, or inf if it is infeasible."""
+    """Solve a joint declaration at given eta. Return the optimum, or inf if it is infeasible."""
     parts = [cm.declare(market, eta) for market, eta in zip(markets, etas, strict=True)]
     sold = sum(part.quantities.epsilon for part in parts)
     constraints = [item for part in parts for item in part.constraints]
@@ -56,7 +56,7 @@ CASES = {
 
 
 def is_certified(markets, limit):
-    """Compute a joint allocation, and check its limits, prices and objectives."""
+    """Compute a joint allocation, and check its constraints, prices and objectives."""
     result = cm.allocate_together(markets, [cm.MaxEpsilon(limit)])
     assert np.all(result.epsilon <= np.asarray(limit) * (1 + 1e-12))
     assert np.all(result.prices >= 0)
@@ -76,7 +76,7 @@ def is_certified(markets, limit):
 
 @pytest.mark.parametrize("name", one_in(4, CASES))
 def test_joint_allocations_are_certified_in_few_solves(name):
-    """A joint declaration at the resulting eta has the same optimum."""
+    """Compare the objective with the optimum of a joint declaration at the resulting eta."""
     markets, limit = CASES[name]
     result = is_certified(markets, limit)
     assert result.gap <= 1e-6
@@ -87,7 +87,7 @@ def test_joint_allocations_are_certified_in_few_solves(name):
 
 @pytest.mark.parametrize("seed", one_in(9, range(9)))
 def test_random_buyers_are_certified_in_few_solves(seed):
-    """The costs, weights, limits and numbers of buyers are random; some buyers make no payments."""
+    """Costs, weights, constraints and numbers of buyers are random. Some buyers do not pay."""
     rng = np.random.default_rng([43, seed])
     m = int(rng.integers(3, 7))
     sellers = cm.Sellers(rng.uniform(0, 1, m), prior=cm.Uniform(0, 1))
@@ -115,7 +115,7 @@ def test_random_buyers_are_certified_in_few_solves(seed):
         other = etas * np.exp(rng.normal(0, 0.1, etas.size))
         try:
             value = at_fixed_eta(markets, limit, other)
-        except ParameterError:  # outside an EtaRange
+        except ParameterError:  # eta is outside an EtaRange
             continue
         assert value >= result.lower_bound * (1 - 1e-8)
 

@@ -43,7 +43,7 @@ def random_sellers(m=6, seed=0):
 
 
 def compare_with_brute_force(seed):
-    """Check that the objective is within the gap of brute force, and the bound below it."""
+    """Check that the optimum of brute force lies between the bound and the objective."""
     market = random_market(np.random.default_rng(seed))
     try:
         allocation = cm.allocate(market, gap=GAP)
@@ -62,7 +62,7 @@ def compare_with_brute_force(seed):
     assert allocation.objective == pytest.approx(value, rel=1e-9)
 
 
-#: Seeds that cover all pairs of spread and cost, all methods and constraints, and infeasibility.
+#: Seeds that cover all pairs of spread and cost, all methods, constraints and infeasibility.
 VARIED = [0, 3, 5, 7, 8, 9, 10, 28, 33, 35, 38, 40, 46, 51, 63, 65, 87, 92, 101, 114, 134, 149]
 
 
@@ -72,7 +72,7 @@ def test_markets_of_every_kind_equal_brute_force(seed):
 
 
 @pytest.mark.campaign
-@example(220)  # Clarabel needs short steps near the largest eta that the budget allows
+@example(220)  # Clarabel converges slowly near the largest eta of the budget
 @given(seeds)
 def test_random_markets_equal_brute_force(seed):
     compare_with_brute_force(seed)
@@ -146,7 +146,7 @@ KINKED += ["a bound on a maximum", "a bound on guarantees", "a cost"]
 
 
 def assert_valid_bounds(name, kind, monkeypatch):
-    """Check the bounds with false multipliers at kinks, and with false multipliers everywhere."""
+    """Check the bounds with false multipliers of kinks, and with all multipliers false."""
     market, rng = kinks(name), np.random.default_rng(len(name))
     truth = cm.allocate(market, "branch_and_bound")
     proof = FixedEta.proof
@@ -166,7 +166,7 @@ def assert_valid_bounds(name, kind, monkeypatch):
             check_feasible(market, result)
 
 
-#: One kind of false multiplier for each market; the campaign tests all combinations.
+#: One kind of false multiplier for each market. The campaign tests all combinations.
 PAIRS = [(name, list(FALSE_VALUES)[i % len(FALSE_VALUES)]) for i, name in enumerate(KINKED)]
 
 
@@ -197,7 +197,7 @@ def test_a_missed_gap_warns_at_the_line_of_the_caller(method):
 
 
 def far_apart(seed):
-    """Draw a market whose terms have independent magnitudes."""
+    """Draw a market whose terms differ by orders of magnitude."""
     r = np.random.default_rng(seed)
     m = int(r.integers(2, 40))
     mu, sigma, gamma = (np.exp(r.uniform(a, b)) for a, b in ((-3, 3), (0, 9), (-9, 0)))

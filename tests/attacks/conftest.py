@@ -1,4 +1,4 @@
-"""Shorten the searches, because a large loss is sufficient for the tests."""
+"""Shorten the searches of audits, because the tests need no maximal loss."""
 
 import pytest
 

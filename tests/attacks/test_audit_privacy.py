@@ -30,7 +30,7 @@ def test_measured_loss_is_close_to_the_sharp_claim(regularization):
 
 @pytest.mark.campaign
 def test_the_witness_reproduces_the_measured_loss():
-    """The witness consists of an output and of two data sets in the public domain."""
+    """The witness of an audit consists of an output and of two data sets in the public domain."""
     X, y, weights = rows()
     learner = cm.PrivateLogisticRegression(0.25, data_norm=2.0)
     eta = learner.fit(X, y, epsilon=weights * 500.0).eta_
@@ -134,7 +134,7 @@ class EtaOfUsedLabels(cm.PrivateLogisticRegression):
 
 
 class DeltaLeftOut(cm.PrivateLogisticRegression):
-    """Calibrate the noise to the granted epsilon, as in the paper, and claim a delta of zero."""
+    """Calibrate the noise to the granted epsilon as in the paper, but claim a delta of zero."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.calibration = "noise"
@@ -170,7 +170,7 @@ class HeavierRow(cm.PrivateLogisticRegression):
 
 
 class LabelSetInferred(cm.PrivateLogisticRegression):
-    """Infer a public argument from the rows without a warning."""
+    """Infer the public argument ``inferred`` from the rows without a warning."""
 
     inferred = "classes"
 
@@ -189,7 +189,7 @@ class NormInferred(LabelSetInferred):
     inferred = "data_norm"
 
 
-#: Broken logistic regressions, and the smallest acceptable ratio of measured to claimed loss.
+#: Broken logistic regressions, and the smallest allowed ratio of measured to claimed loss.
 BROKEN = {
     NoiseHalved: 1.05,
     NoiseInOneDirection: 0.0,
@@ -280,7 +280,7 @@ def test_the_witness_of_a_ridge_reproduces_the_measured_loss():
         clone(mechanism).fit(X, y, epsilon=epsilon, random_state=Simulation(7))
         for X, y in ((pair.X, pair.y), (pair.X_other, pair.y_other))
     ]
-    distance = np.linalg.norm(models[0].coef_ - models[1].coef_) * 1.0  # half / width is one
+    distance = np.linalg.norm(models[0].coef_ - models[1].coef_) * 1.0
     best = int(np.argmax(audit.measured / audit.claimed))
     assert distance * models[0].noise_rate_ == pytest.approx(audit.measured[best], rel=1e-6)
 
@@ -344,7 +344,7 @@ def test_frequencies_refute_insufficient_noise_and_account_for_delta():
 
 
 def test_default_replacements_are_other_rows():
-    """Without noise, the audit distinguishes any two versions of a row."""
+    """Without noise, the audit always distinguishes a row from its default replacements."""
     audit = laplace_audit(0.0, claimed=1.0, replacements=None, draws=600)
     assert audit.measured[0] > 3.0
 

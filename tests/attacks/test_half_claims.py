@@ -13,7 +13,7 @@ from tests.attacks.builders import rows
 from tests.learners.builders import output_ridge
 
 SHARES = {1.0: True, 0.5: False}
-#: Learners, and the total epsilon of the rows.
+#: Functions that create learners, and the total epsilon of the rows.
 LEARNERS = {
     "logistic": (cm.PrivateLogisticRegression(0.05), 300.0),
     "hinge": (cm.learners.PrivateLinearSVC(0.05), 300.0),
@@ -45,12 +45,12 @@ def test_a_learner_passes_with_its_claim_and_fails_with_half_of_it(name, share, 
 
 
 def by_draws(release, X, y, share, **options):
-    """Audit a release of epsilon 4 that claims a share of this epsilon, with random draws."""
+    """Audit a release of epsilon 4 that claims a fraction of this epsilon, with random draws."""
     claim = Guarantee(np.full(len(X), 4.0 * share), 0.0, "a release", "exact", ())
     return cm.audit_privacy(release, X, y, guarantee=claim, rows=[0], random_state=0, **options)
 
 
-@pytest.mark.campaign  # needs many draws; a query to other releases has a smaller loss
+@pytest.mark.campaign  # the audit of this release requires more draws
 @pytest.mark.parametrize("share", SHARES)
 def test_a_release_passes_with_its_claim_and_fails_with_half_of_it(share):
     X, y = np.vstack([POINT, np.zeros((9, 2))]), np.repeat([-1, 1], 5)
@@ -64,10 +64,10 @@ def test_a_release_passes_with_its_claim_and_fails_with_half_of_it(share):
     assert audit.passed is SHARES[share], audit.statement()
 
 
-@pytest.mark.campaign  # a statistical audit
+@pytest.mark.campaign  # statistical audits are slow
 @pytest.mark.parametrize("share", SHARES)
 def test_statistics_pass_with_their_claim_and_fail_with_half_of_it(share):
-    """With strong regularization the model is proportional to the noisy sums of the labels."""
+    """With strong regularization, the model is proportional to noisy sums that contain labels."""
     learner = cm.PersonalizedRidge(1e3, perturbation="statistics")
     X, y = np.ones((10, 1)), np.repeat([-1.0, 1.0], 5)
 

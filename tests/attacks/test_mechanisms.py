@@ -23,7 +23,7 @@ def few_rows(features=None):
 
 
 def audited(draws, data, slow_draws, **options):
-    """Audit the mechanisms on the given data with the given numbers of draws."""
+    """Audit all mechanisms on the given data with the given numbers of draws."""
     with pytest.MonkeyPatch.context() as patch:
         fewer = partial(mechanisms.audit_privacy, draws=draws)
         patch.setattr(mechanisms, "audit_privacy", fewer)
@@ -34,7 +34,7 @@ def audited(draws, data, slow_draws, **options):
 
 
 def check(table):
-    """Check that all claims hold and that objective perturbation has a loss near its claim."""
+    """Check that all audits pass, and that the loss of objective perturbation is near its claim."""
     assert table["passed"].all(), table
     assert table.loc[table["settings"] == "accounting sharp", "ratio"].item() >= 0.95
     return set(table["mechanism"])

@@ -17,7 +17,7 @@ from tests import one_in
 from tests.release.builders import calibrate_once
 
 POINT = np.array([[1.0, 0.0]])
-REJECTED = 1e-6  # largest p-value that refutes a distribution
+REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
 
 
 def fitted(X, y):
@@ -26,7 +26,7 @@ def fitted(X, y):
 
 @cache
 def neighbours():
-    """Return two models of neighbouring data that differ most at a point, and the first data."""
+    """Return models of two neighbouring data sets, and the rows and labels of the first set."""
     X, y = np.zeros((10, 2)), np.repeat([-1, 1], 5)
     X[0] = POINT
     other = y.copy()
@@ -39,7 +39,7 @@ def queried(release):
     return release
 
 
-#: Functions that build a release from a model, an epsilon and a random source, and query it.
+#: Functions that create and query a release from a model, an epsilon and a random source.
 DEFAULTS = {
     "test set": lambda erm, epsilon, **source: cm.TestSetRelease(
         erm, POINT, epsilon, 0.0, **source
@@ -89,21 +89,21 @@ def released(monkeypatch, kind, erm, source, draws):
 
 @pytest.mark.parametrize("kind", one_in(6, DEFAULTS))
 def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
-    """All numbers are multiples of a public step, and their residues modulo 4 are uniform."""
+    """All numbers are multiples of a public step. Their residues modulo 4 are uniform."""
     first, second, *_ = neighbours()
     source, residues = Simulation(np.random.default_rng(1)), []
     for erm in (first, second):
         step, numbers = released(monkeypatch, kind, erm, source, 120)
         steps = numbers / step  # exact, because the step is a power of two
         assert np.array_equal(steps, np.rint(steps))
-        assert np.unique(steps).size > 100  # far more possible numbers than draws
+        assert np.unique(steps).size > 100  # many more possible numbers than draws
         residues.append(np.bincount((steps % 4).astype(int), minlength=4))
         assert stats.chisquare(residues[-1]).pvalue > REJECTED
     assert stats.chi2_contingency(residues).pvalue > REJECTED
 
 
 def possible(output, prediction, scale):
-    """Check whether ``prediction + Generator.laplace`` can return an output."""
+    """Check whether ``prediction + Generator.laplace`` can equal an output in floating point."""
     below = output < prediction
     tail = 0.5 * math.exp(-abs(output - prediction) / scale)
     nearest = round((tail if below else 1.0 - tail) * 2**53)
@@ -116,7 +116,7 @@ def possible(output, prediction, scale):
 
 
 def proven_by_low_digits(*, floats, draws=400):
-    """Count outputs that are possible only under D, and return the epsilon that they prove."""
+    """Return the epsilon that is proven by outputs that only one data set can give."""
     rng = np.random.default_rng(2)
     models = neighbours()[:2]
     predictions = [float(erm.decision_function(POINT)[0]) for erm in models]
@@ -141,9 +141,9 @@ def test_low_digits_of_floating_point_noise_refute_the_claim():
     assert counts[1] == 0
 
 
-@pytest.mark.campaign  # a statistical audit
+@pytest.mark.campaign  # statistical audits are slow
 def test_low_digits_of_the_default_noise_do_not_refute_the_claim():
-    """Noise sampled in floating point would reach only some multiples of the step."""
+    """Noise that is sampled in floating point would attain only some multiples of the step."""
     proven, counts = proven_by_low_digits(floats=False)
     assert proven <= 1.0
     assert counts[1] > 0

@@ -59,13 +59,13 @@ def machine(info: dict) -> str:
 
 
 def summary(test) -> str:
-    """Return the first line of a benchmark's docstring, or its name."""
+    """Return the first line of a benchmark's docstring, or the benchmark's name."""
     line = (getdoc(test) or test.__name__.removeprefix("test_").replace("_", " ")).splitlines()[0]
     return line.rstrip(".")
 
 
 def table(runs: list[dict]) -> str:
-    """Return a table of the parameters, the median time and further figures of a benchmark."""
+    """Return a table of the parameters, median times and other results of a benchmark."""
     rows = [
         {
             **{
@@ -84,7 +84,7 @@ def table(runs: list[dict]) -> str:
 
 
 def flat(extra: dict) -> list[tuple[str, object]]:
-    """Return pairs of names and values. The keys of a dictionary are the names of its values."""
+    """Return the pairs of a name and a value, where each entry of a dictionary is a pair."""
     return [
         pair
         for name, value in extra.items()
@@ -93,7 +93,7 @@ def flat(extra: dict) -> list[tuple[str, object]]:
 
 
 def number(value: object) -> str:
-    """Format a float with two digits and an integer in full."""
+    """Format a float with two significant digits and an integer with all digits."""
     return f"{float(f'{value:.2g}'):g}" if isinstance(value, float) else str(value)
 
 

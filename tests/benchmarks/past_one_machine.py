@@ -52,7 +52,7 @@ def usage() -> tuple[float, int]:
 
 
 class Meter:
-    """Measure resources between calls of :meth:`record`, in this process and in the workers."""
+    """Meter of the CPU time and memory of this process and of the workers."""
 
     def __init__(self, client: Any) -> None:
         self._client, self._compute = client, dask.compute
@@ -74,7 +74,7 @@ class Meter:
         self._since = self._used()
 
     def record(self, job: str) -> None:
-        """Record the resources that were used since the last call."""
+        """Record the CPU time and peak memory since the last call."""
         used = self._used()
         cpu = sum(now - before for (now, _), (before, _) in zip(used, self._since, strict=True))
         peak = [peak for _, peak in used]
@@ -84,7 +84,7 @@ class Meter:
 
 
 def sellers(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
-    """Check, allocate, pay and audit the sellers of a Parquet file without ids."""
+    """Measure checks, an allocation, payments and an audit for a Parquet file without ids."""
     if parted:
         column = dd.read_parquet(folder / "sellers", columns=["sensitivity"])["sensitivity"]
         if cap is None:
@@ -104,7 +104,7 @@ def sellers(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None
 
 
 def price(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
-    """Compute offers with payments and an audit for all sellers of a file with ids."""
+    """Measure the computation of offers, payments and an audit for a Parquet file with ids."""
     table = partitions.table(folder / "sellers") if parted else folder / "sellers.csv"
     deal = price_list(table, PRIOR, **WEIGHTS, cap=cap, id="id")
     deal.write(folder / ("offers" if parted else "offers.csv"), audit=deal.audit())
@@ -120,7 +120,7 @@ def price(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
 
 
 def fits(meter: Meter, folder: Path, parted: bool, cap: None) -> None:
-    """Fit private models to the rows of a Parquet file."""
+    """Measure the fits of private models to the rows of a Parquet file."""
     source = folder / "rows"
     if parted:
         X = partitions.rows(dd.read_parquet(source).to_dask_array(lengths=True))
@@ -142,7 +142,7 @@ JOBS: dict[str, Callable[..., None]] = {"sellers": sellers, "price": price, "fit
 
 @contextmanager
 def workers(number: int) -> Iterator[Any]:
-    """Yield a client of ``number`` workers of 1.5 GiB."""
+    """Yield a Dask client of ``number`` workers, each of which has 1.5 GiB of memory."""
     from distributed import Client, LocalCluster
 
     options = {"threads_per_worker": 1, "memory_limit": "1.5GiB", "dashboard_address": None}
@@ -152,7 +152,7 @@ def workers(number: int) -> Iterator[Any]:
 
 
 def measure(job: str, folder: Path, where: str, cap: float | None) -> None:
-    """Print the lines of one job as JSON."""
+    """Run one job and print its measurements as JSON."""
     number = WHERE[where]
     with workers(number) if number else nullcontext() as client:
         meter = Meter(client)
@@ -161,7 +161,7 @@ def measure(job: str, folder: Path, where: str, cap: float | None) -> None:
 
 
 def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
-    """Write the files of sellers and rows for the measurements."""
+    """Write the files of sellers and rows that the measurements read."""
     rng = np.random.default_rng(0)
     (folder / "sellers").mkdir()
     with_ids = "price" in wanted
@@ -188,7 +188,7 @@ def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
 
 
 def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
-    """Return all lines for 10^exponent rows. 10^8 rows are in partitions and have no cap."""
+    """Return the measurements for 10^exponent rows. 10^8 rows are in partitions without a cap."""
     wanted = [job for job in wanted if exponent < 8 or job != "fits"]
     result: list[dict[str, Any]] = []
     with TemporaryDirectory() as name:
@@ -210,7 +210,7 @@ def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Return a table with a row for each job, size and cap, and a column for each location.
+    """Return a table with a row for each job, list size and cap, and a column for each location.
 
     The cells contain CPU seconds and the peak memory of the calling process and of the workers.
     """
@@ -231,7 +231,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure the resources of the selected jobs and print their table."""
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--rows", type=int, nargs="+", default=[6], help="exponents of 10")
     given.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))

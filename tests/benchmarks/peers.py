@@ -23,7 +23,7 @@ for _name in ("DOUBLE", "DTYPE"):
 
 
 def medians(samples: dict[str, list[float]]) -> dict[str, float]:
-    """Compute the median of each list."""
+    """Compute the median of each list of measurements."""
     return {name: float(np.median(sample)) for name, sample in samples.items()}
 
 

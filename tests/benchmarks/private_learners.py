@@ -22,7 +22,7 @@ from convexmarket.privacy import Simulation
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 FACTORS = 4.0 ** np.arange(-3, 4)
-#: Largest total number of rows in all fits of a cell and candidate.
+#: Upper limit on the total number of training rows in the fits of one candidate.
 MOST_ROWS = 100_000
 INTRODUCTION = """# Private learners by default
 
@@ -45,11 +45,11 @@ The features of wdbc are nearly collinear. The models of wdbc have larger norms 
 assumes, so the optimal Lambda is about a quarter of the rule's Lambda. The public inputs of the
 rule do not reveal this property. On a single split of wdbc at epsilon 1, the ratio of the default
 error to the best error was 1.67 for a constant scale s of 2.5, and 1.46 for a constant scale of
-3.5. Compared with a scale of 2.5, a scale of 3.5 increases the error by at most 4 per cent on
-digits, made 6000 and three synthetic sets (20 or 80 independent features, 20 redundant features),
-and by at most 9 per cent on wine. For a scale proportional to the square root of the number n of
-features, the ratio was 1.43 for wdbc, but 1.51 for 80 independent features. The rule therefore uses
-s = 0.72 sqrt(min(n, 32)).
+3.5. Compared with a scale of 2.5, a scale of 3.5 increases the error by at most 9 per cent on wine.
+On digits, made 6000 and three synthetic sets, the increase is at most 4 per cent. The synthetic
+sets have 20 independent, 80 independent or 20 redundant features. For a scale proportional to the
+square root of the number n of features, the ratio was 1.43 for wdbc, but 1.51 for 80 independent
+features. The rule therefore uses s = 0.72 sqrt(min(n, 32)).
 
 In the following table, the ratio is the default error divided by the error of the best setting. The
 geometric mean of the ratios is {mean:.3f}, and the largest ratio is {worst:.2f}. Errors are means
@@ -61,7 +61,7 @@ of less than one wrong test row is replaced by one wrong test row.
 
 
 def regressions() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return features and numeric labels by name."""
+    """Return a dictionary of data sets for regression: features and numeric labels."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(125_000, 5))
     return {
@@ -73,7 +73,7 @@ def regressions() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def classifications() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return features and labels -1 and 1 by name."""
+    """Return a dictionary of data sets for classification: features and labels -1 and 1."""
     made = datasets.make_classification(6_000, 12, n_informative=6, random_state=4)
     digits, wine = datasets.load_digits(), datasets.load_wine()
     return {
@@ -85,7 +85,7 @@ def classifications() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def split(X: Any, y: Any, seed: int = 0) -> list[np.ndarray]:
-    """Split rows with features in [0, 1] into four fifths for training and one fifth for tests."""
+    """Scale features to [0, 1], and split rows into 80 % for training and 20 % for tests."""
     low, high = X.min(axis=0), X.max(axis=0)
     unit = np.clip((X - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
     order = np.random.default_rng(seed).permutation(len(y))
@@ -94,13 +94,13 @@ def split(X: Any, y: Any, seed: int = 0) -> list[np.ndarray]:
 
 
 def granted(kind: str, mean: float, n_rows: int) -> np.ndarray:
-    """Return equal guarantees, or random guarantees of a third or five thirds of the mean."""
+    """Return the mean epsilon for all rows, or 1/3 or 5/3 of the mean at random for each row."""
     spread = np.random.default_rng(1).choice([1 / 3, 5 / 3], n_rows)
     return np.full(n_rows, mean) if kind == "equal" else mean * spread
 
 
 def candidates(default: Any, epsilon: np.ndarray, data: list[np.ndarray]) -> Iterator[Any]:
-    """Return the default learner and the candidates for tuning."""
+    """Return the default learner and the learners with other settings."""
     yield default
     variants = [clone(default)]
     if isinstance(default, cm.PersonalizedRidge):
@@ -112,11 +112,11 @@ def candidates(default: Any, epsilon: np.ndarray, data: list[np.ndarray]) -> Ite
 
 
 def error(learner: Any, epsilon: np.ndarray, data: list[np.ndarray], seed: int) -> float:
-    """Return the squared error divided by the variance, or the share of misclassified rows."""
+    """Compute the squared error divided by the variance, or the rate of misclassified rows."""
     X, y, X_test, y_test = data
     try:
         model = clone(learner).fit(X, y, epsilon=epsilon, random_state=Simulation(seed))
-    except cm.ConvexMarketError:  # no amount of noise gives the guarantees at this regularization
+    except cm.ConvexMarketError:  # this regularization is too small for the guarantees
         return np.inf
     predicted = model.predict(X_test)
     if isinstance(learner, cm.PersonalizedRidge):
@@ -125,7 +125,7 @@ def error(learner: Any, epsilon: np.ndarray, data: list[np.ndarray], seed: int) 
 
 
 def cells(names: list[str], draws: int) -> Iterator[dict[str, Any]]:
-    """Compute the errors for each data set, kind of guarantees and epsilon."""
+    """Compute a row of the table for each data set, kind of guarantees and epsilon."""
     tasks = [(name, *rows, True) for name, rows in regressions().items()]
     tasks += [(name, *rows, False) for name, rows in classifications().items()]
     for name, features, labels, numeric in tasks:
@@ -169,7 +169,7 @@ def cells(names: list[str], draws: int) -> Iterator[dict[str, Any]]:
 
 
 def page(table: pd.DataFrame, draws: int) -> str:
-    """Return the page, with an introduction, the geometric mean of the ratios and a table."""
+    """Return the text of the page, which contains an introduction and a table of the errors."""
     mean = np.exp(np.log(table["ratio"]).mean())
     text = table.round(3).astype(str)
     lines = [" | ".join(text.columns), " | ".join(["---"] * text.shape[1])]

@@ -13,7 +13,7 @@ from tests.privacy.builders import MAKERS, SEQUENCES, admitted, most_admitted
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_the_releases_that_an_account_admits_are_counted(benchmark, name) -> None:
-    """Releases that an account admits, compared with the count of dp-accounting."""
+    """Count the releases that an account admits, and compare the count with dp-accounting."""
     epsilon, delta, _, sequence = SEQUENCES[name]
     count = benchmark.pedantic(admitted, (sequence, epsilon, delta), rounds=1)
     largest = most_admitted(sequence, epsilon, delta, count)
@@ -28,14 +28,14 @@ def test_the_releases_that_an_account_admits_are_counted(benchmark, name) -> Non
 
 
 def basic(sequence, epsilon: float) -> int:
-    """Count the releases whose epsilons sum to the budget; Gaussian noise has no epsilon."""
+    """Count the releases under basic composition, where Gaussian noise has an infinite epsilon."""
     sums = itertools.accumulate(s if law != "gaussian" else np.inf for law, s in sequence())
     return sum(1 for _ in itertools.takewhile(lambda total: total <= epsilon * (1 + 1e-9), sums))
 
 
 @pytest.mark.parametrize("law", sorted(MAKERS))
 def test_charges_of_many_rows_are_timed(benchmark, law) -> None:
-    """Fastest of thirty charges of 100,000 rows with individual budgets (goal: 5 ms)."""
+    """Measure the fastest of 30 charges of 100,000 rows with different budgets (goal: 5 ms)."""
     rng = np.random.default_rng(0)
     account = PrivacyAccountant(rng.uniform(0.5, 2.0, 100_000), 1e-6)
     release = MAKERS[law](rng.uniform(1e-4, 1e-3, 100_000))

@@ -14,7 +14,7 @@ import convexmarket as cm
 from tests.benchmarks.timing import ratio
 
 PRIOR = cm.Uniform(0.02, 0.10)
-#: Market in which few sellers sell, and market in which nearly all sellers sell.
+#: Values of mu with which few sellers sell or nearly all sellers sell.
 BUYERS = {"few bought": 1.0, "nearly all bought": 100.0}
 CAPS = [None, 5.0]
 PRIORS = {"uniform": PRIOR, "beta": cm.Beta(2, 5, 0.02, 0.10)}
@@ -29,7 +29,7 @@ def market_of(m, mu=1.0, cap=None, prior=PRIOR):
 @pytest.mark.parametrize("buyer", BUYERS)
 @pytest.mark.parametrize("sellers", [10**5, 10**6, 10**7])
 def test_exact_allocations_are_certified_and_timed(benchmark, sellers, buyer, cap):
-    """Time of an exact allocation relative to a sort of the same numbers (goal: at most 1.5)."""
+    """Measure an exact allocation, relative to sorting the costs (goal: a ratio of 1.5)."""
     market = market_of(sellers, BUYERS[buyer], cap)
     costs = market.sellers.virtual_costs
     allocation = benchmark.pedantic(cm.allocate, (market,), rounds=5, warmup_rounds=2)
@@ -60,7 +60,7 @@ print(before / 2**20, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
 def test_ten_million_sellers_need_less_than_three_gib(benchmark, buyer, cap):
-    """Peak memory of a process that allocates ten million sellers (goal: 3 GiB)."""
+    """Measure the peak memory of an allocation to ten million sellers (goal: 3 GiB)."""
     command = [sys.executable, "-c", TEN_MILLION, repr((BUYERS[buyer], cap))]
     result = benchmark.pedantic(
         lambda: subprocess.run(command, capture_output=True, text=True, check=True), rounds=1
@@ -80,7 +80,7 @@ SOLVERS = {
 
 @pytest.mark.parametrize("cap", CAPS)
 def test_certified_searches_find_the_exact_optimum(benchmark, cap):
-    """Certified searches to a gap of 1e-7 for 1,000 sellers, relative to the exact method."""
+    """Measure searches to a gap of 1e-7 for 1,000 sellers, relative to the exact method."""
     market = market_of(1000, cap=cap)
     exact = benchmark.pedantic(cm.allocate, (market,), rounds=50, warmup_rounds=5)
     times = {}
@@ -103,9 +103,9 @@ def test_certified_searches_find_the_exact_optimum(benchmark, cap):
 @pytest.mark.parametrize("buyer", BUYERS)
 @pytest.mark.parametrize("prior", PRIORS)
 def test_payments_of_many_sellers_cover_their_costs(benchmark, prior, buyer, cap):
-    """Payments of 100,000 sellers, relative to one exact allocation.
+    """Measure the time to compute payments of 100,000 sellers, relative to an allocation.
 
-    The goal is 60 allocations, or 300 if the virtual cost is not affine, as for beta priors.
+    The goal is a ratio of 60 for affine virtual costs, and of 300 otherwise (beta priors).
     """
     market = market_of(100_000, BUYERS[buyer], cap, PRIORS[prior])
     allocation = cm.allocate(market)

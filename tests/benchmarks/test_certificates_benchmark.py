@@ -11,7 +11,7 @@ M = 8
 C = np.linspace(0.2, 1.0, M)
 ROWS = np.random.default_rng(1).normal(size=(4, M)) / np.sqrt(M)
 
-#: Convex functions of a nonnegative vector.
+#: Convex functions of a nonnegative vector, by name.
 ATOMS = {
     "abs": lambda v: cp.sum(cp.abs(v - 1)),
     "max": cp.max,
@@ -54,7 +54,7 @@ ATOMS = {
     "geo_mean": lambda v: -cp.geo_mean(v),
     "log_det": lambda v: -cp.log_det(cp.diag(v + 0.3)),
 }
-#: The argument of an atom.
+#: Arguments of the atoms, by name.
 PLACES = {
     "eps": lambda q: q.epsilon,
     "a": lambda q: M * q.weights,
@@ -66,7 +66,7 @@ SELLERS = cm.Sellers(virtual_costs=C)
 
 @pytest.mark.parametrize("atom", ATOMS)
 def test_an_atom_as_a_term_is_certified(benchmark, atom):
-    """Gaps and solves of 40 CVXPY atoms as terms in eps, the weights, s = 1/eta or mixtures."""
+    """Measure gaps and solves for 40 CVXPY atoms of eps, the weights, s = 1/eta or mixtures."""
 
     def allocations():
         return {
@@ -95,7 +95,7 @@ COSTS = [cm.terms.LinearCost(), cm.PowerCost(1.5), cm.PowerCost(2), cm.terms.Exp
 
 
 def drawn(seed):
-    """Draw a feasible market with user-defined pieces and scales over eight decades."""
+    """Draw a feasible market of user-defined terms whose scales differ by up to 10^8."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(3, 9))
     costs = rng.uniform(0.05, 1, m) * 10.0 ** rng.uniform(-2, 2)
@@ -126,7 +126,7 @@ def drawn(seed):
 
 
 def best_of_grid(market, around):
-    """Minimise over a grid of eta with a separate declaration for each eta."""
+    """Compute the minimum over a grid of eta. Each eta has a separate declaration."""
     m = len(market.sellers)
     a, eta = cp.Variable(m, nonneg=True), cp.Parameter(pos=True, value=around)
     inverse = cp.Parameter(pos=True, value=1 / around)
@@ -156,7 +156,7 @@ def best_of_grid(market, around):
 
 
 def test_random_markets_equal_the_minimum_over_a_grid(benchmark):
-    """Random markets with user-defined terms and constraints, compared with a grid over eta.
+    """Compare random markets with user-defined terms and constraints with a grid over eta.
 
     The table shows the objective and the bound minus the minimum of the grid, divided by the size
     of the terms.
@@ -169,7 +169,7 @@ def test_random_markets_equal_the_minimum_over_a_grid(benchmark):
     above = [(a.lower_bound - b) / s for a, b, s in zip(result, best, scales, strict=True)]
     benchmark.extra_info.update(
         markets=len(markets),
-        refused=0,  # an error message counts as a failure
+        refused=0,  # no error is allowed
         solves=float(np.mean([len(allocation.solves) for allocation in result])),
         most=max(len(allocation.solves) for allocation in result),
         loose=sum(allocation.gap > 1e-6 for allocation in result),

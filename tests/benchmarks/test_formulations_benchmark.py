@@ -19,7 +19,7 @@ def uniform_market(m, cap=None):
 
 
 def seconds(action, eta):
-    """Measure the total time and the time outside the solver."""
+    """Measure the total time of an action and its time outside the solver."""
     start = time.perf_counter()
     problem = action(eta)
     total = time.perf_counter() - start
@@ -39,9 +39,9 @@ def seconds(action, eta):
     ],
 )
 def test_a_compiled_problem_is_solved_at_another_eta(benchmark, m, formulation, solver):
-    """A new declaration for another eta, relative to another solution of the compiled problem.
+    """Measure a new declaration for another eta, relative to the use of a compiled problem.
 
-    The time in the solver is the same for the two methods, and a second ratio excludes it.
+    A second ratio excludes the time in the solver, which is the same for the two methods.
     """
     market = uniform_market(m)
     problem = declare(market, ETAS[0], formulation)

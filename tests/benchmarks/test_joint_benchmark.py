@@ -19,7 +19,7 @@ def problem(m, n, seed=0):
 
 
 def test_a_start_with_many_sellers_is_stationary(benchmark):
-    """One start of the joint problem with 10^5 sellers and 50 features."""
+    """Measure one start of the joint problem with 10^5 sellers and 50 features."""
     joint = problem(100_000, 50)
     result = benchmark.pedantic(cm.allocate_jointly, (joint,), {"starts": 1}, rounds=1)
     benchmark.extra_info["steps"] = len(result.trace)
@@ -28,7 +28,7 @@ def test_a_start_with_many_sellers_is_stationary(benchmark):
 
 @pytest.mark.parametrize("m", [500, 5000])
 def test_exact_purchases_are_at_least_as_good_as_conic_ones(benchmark, m):
-    """Four exact weight and model steps, relative to steps with a conic solver."""
+    """Measure four rounds of exact steps for weights and model, relative to a conic solver."""
     joint = problem(m, 10)
     options = {"starts": 1, "max_iterations": 4}
 

@@ -46,7 +46,7 @@ def dense_newton(gram: np.ndarray, y: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("gamma", [0.3, 3.0])
 def test_a_kernel_fit_attains_the_optimum_of_its_declaration(benchmark, loss, gamma) -> None:
-    """A fit of 150 rows, relative to a solution with CVXPY."""
+    """Measure a fit of 150 rows, relative to a solution with CVXPY."""
     X, y = problem(150)
     erm = KernelERM(loss, regularization=REGULARIZATION, gamma=gamma)
     benchmark.pedantic(lambda: erm.fit(X, y), rounds=5, warmup_rounds=1)
@@ -67,7 +67,7 @@ def test_a_kernel_fit_attains_the_optimum_of_its_declaration(benchmark, loss, ga
 
 @pytest.mark.parametrize("gamma", [0.03, 0.3])
 def test_a_low_rank_fit_equals_newtons_method_at_full_rank(benchmark, gamma) -> None:
-    """A fit of 1500 rows, relative to Newton's method with all kernel coefficients."""
+    """Measure a fit of 1500 rows, relative to Newton's method with all kernel coefficients."""
     X, y = problem(1500)
     erm = KernelERM("logistic", regularization=REGULARIZATION, gamma=gamma)
     benchmark.pedantic(lambda: erm.fit(X, y), rounds=5, warmup_rounds=1)
@@ -85,7 +85,7 @@ def test_a_low_rank_fit_equals_newtons_method_at_full_rank(benchmark, gamma) -> 
 
 
 def test_a_linear_kernel_equals_newton_cholesky(benchmark) -> None:
-    """A fit with a linear kernel to 50,000 rows, relative to newton-cholesky of scikit-learn."""
+    """Measure a linear-kernel fit to 50,000 rows, relative to scikit-learn's newton-cholesky."""
     X, y = problem(50_000, 20)
     erm = KernelERM("logistic", "linear", REGULARIZATION, data_norm=1.0)
     reference = LogisticRegression(

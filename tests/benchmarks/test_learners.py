@@ -27,7 +27,7 @@ def problem(design: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("design", ["independent", "correlated"])
 @pytest.mark.parametrize("regularization", [1e-1, 1e-2, 1e-3, 1e-4])
 def test_a_private_logistic_fit_has_a_tiny_gradient(benchmark, design, regularization) -> None:
-    """A fit of 10^5 rows with 50 features, relative to lbfgs of scikit-learn."""
+    """Measure a fit of 10^5 rows with 50 features, relative to lbfgs of scikit-learn."""
     X, y = problem(design)
     reference = LogisticRegression(
         solver="lbfgs",

@@ -23,7 +23,7 @@ REPORTS = np.random.default_rng(0).uniform(1, 5, N_QUOTES).tolist()
 
 @pytest.fixture
 def new_market(tmp_path):
-    """Return a function that creates a market with all of its files and one quote."""
+    """Return a function that creates the files of an online market and makes one quote."""
     numbers = itertools.count()
 
     def make(*_):
@@ -75,7 +75,7 @@ def quote_at_once(market, n_processes):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("n_processes", [1, 2, 4])
 def test_quotes_in_single_transactions_are_durable(benchmark, new_market, tmp_path, n_processes):
-    """Two thousand durable quotes with a transaction for each quote."""
+    """Measure 2,000 durable quotes with a transaction for each quote."""
     market = benchmark.pedantic(
         lambda market: quote_at_once(market, n_processes), setup=new_market, rounds=3
     )
@@ -84,7 +84,7 @@ def test_quotes_in_single_transactions_are_durable(benchmark, new_market, tmp_pa
 
 @pytest.mark.parametrize("batch", [10, 100])
 def test_quotes_in_batches_are_durable(benchmark, new_market, tmp_path, batch):
-    """Two thousand durable quotes in transactions of several quotes."""
+    """Measure 2,000 durable quotes in transactions of several quotes."""
 
     def quote(market):
         for _ in market.quote_many(((f"s{i}", c) for i, c in enumerate(REPORTS)), batch):

@@ -16,7 +16,7 @@ N = 10**7
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_many_quotes_are_vectorised(benchmark, name):
-    """Vectorised quotes: 10^7 for the uniform prior and 10^5 for the other priors."""
+    """Measure vectorised quotes: 10^7 for the uniform prior and 10^5 for other priors."""
     prior = PRIORS[name]
     n = N if name == "uniform" else N // 100
     policy = cm.OnlinePolicy(prior, 10**5, **UNIT)
@@ -28,7 +28,7 @@ def test_many_quotes_are_vectorised(benchmark, name):
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_one_quote_is_timed(benchmark, name):
-    """One quote."""
+    """Measure one quote."""
     prior = PRIORS[name]
     policy = cm.OnlinePolicy(prior, 10**5, **UNIT)
     report = float(prior.quantile(0.001))
@@ -38,7 +38,7 @@ def test_one_quote_is_timed(benchmark, name):
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("name", PRIORS)
 def test_a_plan_for_many_sellers_is_certified(benchmark, name, cap):
-    """A plan for 10^5 sellers."""
+    """Measure the computation of a plan for 10^5 sellers."""
     policy = benchmark.pedantic(
         cm.OnlinePolicy, (PRIORS[name], 10**5), {**UNIT, "cap": cap}, rounds=3
     )

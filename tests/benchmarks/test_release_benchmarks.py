@@ -31,7 +31,7 @@ def questions(n_points: int) -> np.ndarray:
 
 @pytest.mark.parametrize("threshold", ["usual", "zero"])
 def test_a_thousand_sequential_queries_are_answered(benchmark, threshold) -> None:
-    """A thousand sequential queries with the usual threshold, and 200 queries with threshold 0."""
+    """Measure 1,000 sequential queries with the default threshold and 200 with threshold 0."""
     erm, X = model(), questions(1000)
     limits = {"max_queries": 1000, "max_updates": 200 if threshold == "zero" else 10}
     custom = 0.0 if threshold == "zero" else None
@@ -51,7 +51,7 @@ def test_a_thousand_sequential_queries_are_answered(benchmark, threshold) -> Non
 
 @pytest.mark.parametrize("n_points", [50, 500])
 def test_the_exact_fit_attains_the_optimum_of_a_solver(benchmark, n_points) -> None:
-    """Fit of a function to noisy predictions."""
+    """Measure the fit of a function to noisy predictions."""
     X = questions(n_points)
     gram = model().kernel_(X, X)
     noisy = np.random.default_rng(2).laplace(size=n_points)
@@ -71,7 +71,7 @@ def test_the_exact_fit_attains_the_optimum_of_a_solver(benchmark, n_points) -> N
 
 @pytest.mark.parametrize("noise", ["laplace", "process"])
 def test_a_thousand_points_are_released(benchmark, noise) -> None:
-    """A release of predictions at a thousand public points."""
+    """Measure a release of predictions at 1,000 public points."""
     erm, X = model(), questions(1000)
     release = benchmark.pedantic(
         lambda: cm.TestSetRelease(erm, X, **TERMS, noise=noise, random_state=SEED), rounds=3
@@ -81,7 +81,7 @@ def test_a_thousand_points_are_released(benchmark, noise) -> None:
 
 
 def test_fifty_rounds_on_a_net_are_released(benchmark) -> None:
-    """Fifty rounds of a public release on a net."""
+    """Measure 50 rounds of a public release on a net."""
     erm = model()
     release = benchmark.pedantic(
         lambda: cm.release.PublicRelease(
@@ -96,7 +96,7 @@ def test_fifty_rounds_on_a_net_are_released(benchmark) -> None:
 
 @pytest.mark.parametrize("batch", [1, 1000])
 def test_a_released_function_answers_batches_of_queries(benchmark, batch) -> None:
-    """A thousand predictions of a released function in batches."""
+    """Measure 1,000 predictions of a released function in batches."""
     erm, X = model(), questions(1000)
 
     def ask():

@@ -35,7 +35,7 @@ FITS = {"private": fit_private, "scikit-learn": fit_sklearn}
 
 @pytest.mark.parametrize("fit", FITS)
 def test_a_private_fit_of_a_million_rows_is_timed(benchmark, rows, fit):
-    """A fit of 10^6 rows with 50 features, relative to scikit-learn's Ridge with sample weights."""
+    """Measure a fit of 10^6 rows with 50 features, relative to scikit-learn's weighted Ridge."""
     (X, y, epsilon), fit = rows, FITS[fit]
     tracemalloc.start()
     fit(X, y, epsilon)

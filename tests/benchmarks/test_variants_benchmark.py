@@ -10,7 +10,7 @@ from tests.campaign.allocation.test_table_of_variants import SELLERS, VARIANTS, 
 
 PRIOR = cm.Uniform(1, 5)
 M, MARKETS = 500, 20
-#: Privacy costs, and the allowed number of convex programs to a gap of 1e-6.
+#: Privacy costs, and the largest allowed numbers of solves until the gap is 1e-6.
 COSTS = {
     "linear": (cm.terms.LinearCost(), 40),
     "power 1.5": (cm.PowerCost(1.5), 150),
@@ -42,7 +42,7 @@ def random_market(seed, cost, limits, spread=None):
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("cost", COSTS)
 def test_few_solves_reach_a_gap_of_a_millionth(benchmark, cost, limits):
-    """Number of convex programs for a gap of 1e-6, for twenty random markets of 500 sellers."""
+    """Count the convex programs until the gap is 1e-6, in 20 random markets of 500 sellers."""
     privacy_cost, allowed = COSTS[cost]
     markets = [random_market(seed, privacy_cost, LIMITS[limits]) for seed in range(MARKETS)]
 
@@ -58,7 +58,7 @@ def test_few_solves_reach_a_gap_of_a_millionth(benchmark, cost, limits):
 
 
 def test_one_market_is_allocated_for_fifty_budgets(benchmark):
-    """Allocations for fifty budgets with 1,000 sellers."""
+    """Measure the time of allocations for fifty budgets and 1,000 sellers."""
     rng = np.random.default_rng(0)
     sellers = cm.Sellers(PRIOR.sample(1000, rng), prior=PRIOR)
     budget = cp.Parameter(nonneg=True, name="budget")
@@ -77,10 +77,10 @@ def test_one_market_is_allocated_for_fifty_budgets(benchmark):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_variant_needs_few_lines_of_code(benchmark, variant):
-    """Variants with 40 sellers: lines of user code, excess over the minimum of a grid, and bound.
+    """Count the lines of user code for variants, and compare the results with a grid of eta.
 
-    The excess and the bound are relative to the minimum of the grid. A positive bound would be an
-    error.
+    The market has 40 sellers. ``excess`` and ``bound`` are the objective and the lower bound minus
+    the minimum of the grid, divided by this minimum. A positive ``bound`` would be an error.
     """
     market = cm.Market(SELLERS, *VARIANTS[variant])
     benchmark.pedantic(cm.allocate, (market,), {"gap": GAP}, rounds=1)

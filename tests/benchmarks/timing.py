@@ -1,4 +1,4 @@
-"""Alternating time measurements of two actions, which the load of the machine affects equally."""
+"""Alternate measurements of two actions, so that the machine's load affects them equally."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def seconds(action: Callable[[], Any]) -> float:
-    """Measure the time of an action."""
+    """Measure the time of an action in seconds."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start

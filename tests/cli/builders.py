@@ -1,4 +1,4 @@
-"""Functions for the tests of several commands."""
+"""Define functions for the tests of several commands."""
 
 import re
 
@@ -8,7 +8,7 @@ import convexmarket as cm
 from convexmarket import cli
 
 PRICE = ["--prior", "uniform:1,5", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
-#: Commands that write a file, and the option that names it.
+#: Commands that write a file, and the options that set the path of the file.
 WRITERS = {
     "price": (["price", "sellers.csv", *PRICE], "--out"),
     "online quote": (["online", "quote", "m", "--csv", "sellers.csv"], "--out"),
@@ -26,7 +26,7 @@ def invoke(*arguments):
 
 
 def plain(text):
-    """Remove colours and line breaks from a printed text."""
+    """Remove the colours and line breaks from a printed text."""
     return " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split())
 
 
@@ -36,7 +36,7 @@ def draw_nothing(figure, kind, name):
 
 
 def one_setting_each(*settings):
-    """Return options that reduce a trade-off to one market and two draws, and other settings."""
+    """Return the options of a run with one market and two draws, and the given settings."""
     few = ["objective.gamma=[0.01]", "objective.mu=[1.0]", "objective.sigma=[0.1]"]
     few += ["learner.regularization=[1.0]", "learner.draws=2", "naive.grid=1", *settings]
     return [part for setting in few for part in ("--set", setting)]

@@ -1,4 +1,4 @@
-"""The command line: help, errors, and the commands ``run``, ``price`` and ``schema``."""
+"""Test help, errors, and the commands ``run``, ``price`` and ``schema``."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The command ``convexmarket compare``: output, reports, journals and errors."""
+"""Test the command ``convexmarket compare``: output, reports, journals and errors."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def test_a_comparison_writes_a_report_and_prints_the_findings(compared):
     results = json.loads((folder / "report" / "results.json").read_text())
     assert results["title"] == "Solvers compared"
     assert len(read_tables(folder / "report")["all-runs"]) == 1 + 2 * 2
-    # the reference, one exact method, and 2 solvers with 2 formulations each
+    # a reference, an exact method, and 2 solvers with 2 formulations each
     assert len(journal_of(folder / "report").read_text().splitlines()) == 1 + 1 + 2 * 2
 
 

@@ -23,7 +23,7 @@ from tests.cli.builders import PRICE, WRITERS, a_database, invoke
 from tests.online.builders import TRAINED_MARKET
 
 QUICKSTART = str(PROBLEMS / "quickstart.toml")
-#: Commands that write folders, and the functions that do the work.
+#: Commands that write folders, and the options that set the path of the folder.
 FOLDERS = {
     "run": (["run", QUICKSTART], "--out"),
     "run a study": (["run", PROBLEMS / "solver-study.toml", "--set", "run.jobs=1"], "--out"),
@@ -58,7 +58,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def filled(here):
-    """Return a folder with a table, a problem file, its rows, a ledger and a market."""
+    """Create a folder with a table, a problem file, its rows, a ledger and a market."""
     people = "id,age,label\nAnn,30,yes\nBob,40,no\nCid,50,yes\n"
     (here / "people.csv").write_text(people)
     (here / "market.toml").write_text(TRAINED_MARKET)
@@ -151,7 +151,7 @@ def test_a_folder_that_is_not_a_report_is_kept(filled, command, files):
     given = [PROBLEMS / "solver-study.toml"]
     if command == "report":
         given = [filled / "a"]
-    given += ["--set", "run.jobs=1"] if command == "run" else []  # silence
+    given += ["--set", "run.jobs=1"] if command == "run" else []
     text = refused(filled, command, *given, "--out", "found")
     assert "to replace it all" in text
 
@@ -162,7 +162,7 @@ def test_a_device_cannot_be_replaced(filled):
 
 
 def test_a_file_created_during_the_work_is_kept(filled):
-    """The command checks the path again before it writes the files."""
+    """The command checks its output path again before it writes files."""
     a_database(filled / "late.csv")
     contents = {filled / "new.json": b"{}", filled / "late.csv": json.dumps({}).encode()}
     with pytest.raises(ParameterError, match=r"late\.csv exists"):

@@ -1,4 +1,4 @@
-"""The command ``convexmarket diff``: output, files, exit codes and errors."""
+"""Test the command ``convexmarket diff``: output, files, exit codes and errors."""
 
 import json
 

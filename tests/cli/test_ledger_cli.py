@@ -1,4 +1,4 @@
-"""The command ``convexmarket ledger``: sales, balances, exports and backups."""
+"""Test the command ``convexmarket ledger``: sales, balances, exports and backups."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The commands of an online market, from ``open`` to the released model."""
+"""Test the commands of an online market, from ``open`` to the released model."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def market_folder(tmp_path_factory):
 
 @pytest.fixture
 def opened(here, market_folder):
-    """Copy the open market to the folder m."""
+    """Copy the open market to the folder ``m``."""
     shutil.copytree(market_folder, here / "m")
     return here
 
@@ -104,7 +104,7 @@ def refused(*arguments):
 
 
 def sell_everything():
-    """Quote the list and accept every offer."""
+    """Quote offers to all sellers in the list, and accept every offer."""
     done(*LIST, "--out", "offers.csv")
     done("answer", "m", "--accept", "--csv", "offers.csv")
 
@@ -236,7 +236,7 @@ def test_sellers_beyond_the_expected_number_are_refused_and_counted(opened):
     (opened / "arrivals.csv").write_text(
         "id,sensitivity\n" + "".join(f"s{k},2\n" for k in range(11))
     )
-    for _ in range(2):  # the second run repeats the first
+    for _ in range(2):  # the second run repeats the first run
         result = invoke(*LIST, "--out", "offers.csv", "--force")
         assert result.exit_code == 3, result.output
         assert "3 sellers were turned away" in said(result.stderr)
@@ -361,7 +361,7 @@ def test_closing_again_returns_the_same_model_without_training(opened, monkeypat
 
     monkeypatch.setattr(online_file.release, "release_model", never)
     monkeypatch.setattr(OnlineFile, "market_rows", never)
-    (opened / "rows.csv").unlink()  # the rows are no longer needed
+    (opened / "rows.csv").unlink()  # the rows are not needed any more
     for _ in range(2):
         done("close", "m", "--out", "two")
     with OnlineMarket("m") as market:

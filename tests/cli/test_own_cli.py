@@ -1,4 +1,4 @@
-"""The commands ``convexmarket init`` and ``convexmarket buy``, from a table to a purchase."""
+"""Test the commands ``convexmarket init`` and ``convexmarket buy`` on tables of patients."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The command ``convexmarket report`` for one report, all reports, and their index."""
+"""Test the command ``convexmarket report`` for one report, all reports and the index."""
 
 import pytest
 
@@ -38,7 +38,7 @@ IN_FOLDER = SMALL.replace("title = ", 'title = "In a folder"  # ')
 
 
 def outcomes(done):
-    """Return the outcome of each report."""
+    """Return a dictionary with the outcome of each report."""
     lines = [line.partition(": ")[::2] for line in done.stdout.splitlines() if ": " in line]
     words = {"up to date": "kept", "run, as": "run", "failed": "failed"}
     return {name: w for name, text in lines for start, w in words.items() if text.startswith(start)}
@@ -66,7 +66,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Record and return the titles of the problems that the command runs."""
+    """Return a list in which the titles of the problems are recorded when they are run."""
     ran, perform = [], ClassifierFile.perform
 
     def recorded(self, *arguments, **options):

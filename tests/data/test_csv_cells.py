@@ -1,4 +1,4 @@
-"""Written CSV cells are not formulas in spreadsheets, and are read back unchanged."""
+"""Written CSV cells are not formulas in spreadsheets, and reading restores them."""
 
 import csv
 import io
@@ -102,7 +102,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def ids_in(path):
-    """Check a file for formulas and return the ids that the package reads from it."""
+    """Check that a file contains no formulas, and return the ids that the package reads."""
     text = path.read_text()
     for separator in DIALECTS.values():
         assert not [cell for cell in cells(text, separator) if is_formula(cell)]

@@ -238,7 +238,7 @@ def test_a_file_is_read_as_the_csv_module_reads_it(
     try:
         rows = [row for row in reader if "".join(row).strip()]
     except csv.Error:
-        rows = []  # the package can read or refuse invalid CSV
+        rows = []  # invalid CSV can be read or refused
     if any(len(row) != 2 for row in rows):
         with pytest.raises(DataError):
             read_texts(path)

@@ -1,4 +1,4 @@
-"""Splits are disjoint, row norms are bounded, and private rows do not affect other rows."""
+"""Splits are disjoint, norms of rows are bounded, and private rows do not affect other rows."""
 
 from __future__ import annotations
 
@@ -113,6 +113,6 @@ def test_epsilons_reveal_labels_that_are_correlated_with_reports():
         allocation = cm.allocate(market)
         for published in (allocation.epsilon, cm.payments(market, allocation)):
             order = data.y_train[np.argsort(published)]
-            sums = np.concatenate([[0], np.cumsum(order)])  # sums of the first k labels
+            sums = np.concatenate([[0], np.cumsum(order)])  # sum of the first k labels
             best = (np.abs(2 * sums - sums[-1]).max() / order.size + 1) / 2
             assert best == pytest.approx(accuracy, abs=0.01 if accuracy == majority else 1e-4)

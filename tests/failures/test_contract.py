@@ -1,6 +1,6 @@
 """A kill or a failed rename leaves either the former or the new report.
 
-docs/failures.md states this contract; tests/process/failures tests all commands and moments.
+docs/failures.md states this contract. tests/process/failures tests all commands and moments.
 """
 
 import signal

@@ -133,10 +133,10 @@ def test_invalid_calls_raise_typed_errors(what):
 @pytest.mark.parametrize(
     "case",
     [
-        (8, [0.06298, 1.0, 977.4, 1.0]),  # normalising shares twice changed one bit
-        (4, [1.0, 0.001829, 0.231, 0.001829]),  # all mass is within rounding of the upper end
-        (4, [941.1, 0.1566, 0.0112, 0.5844]),  # 6,000 deviations from the mean
-        (5, [1.0, 76272500.0, 1.0, 1.0]),  # quantiles 0 and inf
+        (8, [0.06298, 1.0, 977.4, 1.0]),  # a second normalisation changed the last bit
+        (4, [1.0, 0.001829, 0.231, 0.001829]),  # all quantiles round to the upper end
+        (4, [941.1, 0.1566, 0.0112, 0.5844]),  # 6,000 standard deviations from the mean
+        (5, [1.0, 76272500.0, 1.0, 1.0]),  # quantiles underflow to 0 or overflow
         (8, [57.1457, 1e300, 1e154, 1e16]),  # the density of the tail is 0 in floating point
     ],
 )
@@ -175,7 +175,7 @@ def test_variants_with_numbers_of_all_sizes_are_certified(case, gap):
 
 
 def test_payments_are_accurate_if_sales_end_far_below_the_support():
-    """Compare rents with a quadrature by scipy. Former errors were relative to a larger rent."""
+    """Compare rents with a quadrature by SciPy. Former errors were relative to a larger rent."""
     prior = cm.priors.TruncatedNormal(0.0794328, 1.0, 79.4328, 4509450079.4328)
     reports = np.asarray(prior.quantile([1e-4, 1e-9, 1 / 3, 0.6]))
     psi = np.asarray(prior.virtual_cost(reports))

@@ -1,4 +1,4 @@
-"""Commands read only regular files of the expected format, and errors do not quote files."""
+"""Commands read only regular files of the expected format. Errors do not quote the files."""
 
 import decimal
 import os
@@ -40,7 +40,7 @@ def no_table(path):
 
 
 def headless(path):
-    """Write a table without a header, whose first line is the row of a person."""
+    """Write a table without a header line. Its first line is the row of a person."""
     path.write_text(f"Ann,{PRIVATE},0.5\nBob,healthy,0.4\n")
 
 

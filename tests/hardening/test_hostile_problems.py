@@ -67,7 +67,7 @@ def test_a_lack_of_memory_is_not_reported_as_a_defect(capsys):
 
 
 def unbounded(schema, path):
-    """Yield the paths of a JSON schema with unbounded values."""
+    """Yield the paths in a JSON schema at which sizes or numbers are unbounded."""
     if isinstance(schema, list):
         for part in schema:
             yield from unbounded(part, path)

@@ -48,7 +48,7 @@ def prior_of(name):
 
 
 def accuracy_under(name):
-    """Return the relative accuracy of payments under a prior; ironed mixtures have many kinks."""
+    """Return the required relative accuracy of payments under a prior."""
     return 1e-6 if name == "mixture, ironed" else 1e-8
 
 
@@ -67,12 +67,12 @@ def with_report(market, seller, report):
 
 
 def guarantee(market, seller, report):
-    """Allocate with a changed report of a seller, and return the guarantee of this seller."""
+    """Return the guarantee of a seller after an allocation with a changed report."""
     return float(cm.allocate(with_report(market, seller, report)).epsilon[seller])
 
 
 def virtual_cost_payment(report, sold, rent, virtual_cost):
-    """Compute the payment psi(c) * u(eps) of B, Theorem A.3, which rewards misreports."""
+    """Compute the payment psi(c) * u(eps) of paper B, Theorem A.3, which rewards misreports."""
     return np.multiply(virtual_cost, sold, out=np.zeros(sold.shape), where=sold > 0)
 
 
@@ -80,7 +80,7 @@ def virtual_cost_payment(report, sold, rent, virtual_cost):
 
 
 def guarantee_with_masks(market, seller, report):
-    """Return the guarantee at a report, and masks of sellers with weight and of active limits."""
+    """Return the guarantee at a report, and masks of the sellers with weight and at the cap."""
     result = cm.allocate(with_report(market, seller, report))
     weights, form = result.weights, market.standard_form
     active = (weights > 0, weights >= form.max_weight, [result.eta == form.eta_low])
@@ -88,7 +88,7 @@ def guarantee_with_masks(market, seller, report):
 
 
 def corners(market, seller, low, high):
-    """Return the reports at which the guarantee jumps or has a kink, to full precision.
+    """Return the reports at which the guarantee jumps or has a kink.
 
     The search bisects intervals with a large drop or a change of the active set. It stops when an
     interval is shorter than the rounding error.
@@ -110,7 +110,7 @@ def corners(market, seller, low, high):
 
 
 def oracle(market, seller, rel):
-    """Compute the payment of paper A, Eq. (8), with adaptive quadrature between corners."""
+    """Compute the payment of paper A, Eq. (8), by adaptive quadrature between kinks."""
     prior, reports = market.sellers.prior_of(seller), market.sellers.sensitivities
     report, top = reports[seller], prior.support[1]
     sold = guarantee(market, seller, report)
@@ -121,7 +121,7 @@ def oracle(market, seller, rel):
         while guarantee(market, seller, top) > 0:
             top = report + 2 * (top - report)
     if not OwnReportCurve(market.standard_form).can_do_without():
-        top *= 1 - 1e-13  # at the top, psi can be infinite and the market infeasible
+        top *= 1 - 1e-13  # psi can be infinite at ``top``
     # The quadrature has breakpoints near the ends of ironed intervals and at other reports.
     offsets = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
     closely = np.add.outer(prior.breakpoints, offsets).ravel()
@@ -186,13 +186,13 @@ def quotas_without_a_budget():
 
 
 def epsilon_at(market, seller, reports, gap=1e-6):
-    """Compute u(eps) of a seller at several reports with new allocations."""
+    """Compute the privacy cost u(eps) of a seller from a new allocation at each report."""
     result = [cm.allocate(with_report(market, seller, z), gap=gap).epsilon[seller] for z in reports]
     return np.array([float(market.privacy_cost(epsilon)) for epsilon in result])
 
 
 def assert_sums_enclose_the_payment(market, seller, z, accuracy):
-    """Check that the rent is between lower and upper sums, which hold for decreasing u(eps)."""
+    """Check that the rent is between lower and upper Riemann sums of the decreasing u(eps)."""
     result = cm.incentives.estimate_payments(
         market, cm.allocate(market, gap=1e-8), sellers=[seller], tol=accuracy
     )

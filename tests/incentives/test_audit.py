@@ -69,7 +69,7 @@ def test_a_wrong_rule_is_refuted(name, cap):
 
 
 def strong_losses(reports):
-    """Return a market whose losses depend on the reports."""
+    """Return a market in which the losses of sellers decrease with their reports."""
     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-20 * reports)
     return cm.Market(cm.Sellers(reports, cm.Uniform(0.1, 1.0)), terms)
 
@@ -81,7 +81,7 @@ def smooth(reports):
 
 
 def standard(reports):
-    """Return a market with the papers' problem."""
+    """Return a market of the papers' form."""
     sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
     return cm.Market.standard(sellers, mu=1.0, sigma=1.0, gamma=0.5)
 
@@ -93,14 +93,14 @@ def weak_losses(reports):
 
 
 def cap_by_report(reports):
-    """Return the papers' problem with a cap that increases with the first report."""
+    """Return a market of the papers' form with a cap that increases with the first report."""
     sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
     cap = 1.05 + 1.5 * float(reports[0])
     return cm.Market.standard(sellers, mu=0.05, sigma=1.0, gamma=0.5, cap=cap)
 
 
 TRUTH = np.array([0.3, 0.55, 0.7])
-#: Function from reports to a market, true sensitivities, and the largest gain.
+#: Function that builds a market from reports, true sensitivities, and the largest gain.
 CAPTURED = {
     "losses": (strong_losses, TRUTH, 0.788),
     "mild losses": (weak_losses, np.array([3.54785, 2.07915, 1.16389, 1.06611]), 0.1225),
@@ -109,7 +109,7 @@ CAPTURED = {
 
 
 def surplus(build, truth, seller, report, pay=cm.payments):
-    """Compute the surplus of a seller at a report in the market built from the reports."""
+    """Compute the surplus of a seller who reports ``report`` in a market built from reports."""
     reports = truth.copy()
     reports[seller] = report
     market = build(reports)
@@ -197,7 +197,7 @@ def test_the_frame_has_a_row_for_each_seller():
         audit.to_frame()["surplus"],
         audit.to_frame()["payment"] - audit.to_frame()["sensitivity"] * audit.to_frame()["epsilon"],
     )
-    assert allocation.epsilon[1] == 0  # Bob sells nothing but has a row
+    assert allocation.epsilon[1] == 0  # Bob sells nothing, but the audit contains Bob
     assert audit.to_frame()["payment"].iloc[1] == 0
     assert "max_gain" in repr(audit)
     assert "min_surplus" in repr(audit)
@@ -234,7 +234,7 @@ def z_score(paid, virtual):
 
 
 def simulated(prior, m, draws, **buyer):
-    """Draw the sellers of markets; return the total payment and virtual cost of each market."""
+    """Draw markets with new sellers. Return the total payment and virtual cost of each market."""
     totals, rng = [], np.random.default_rng(12)
     for _ in range(draws):
         market = cm.Market.standard(cm.Sellers.draw(m, prior, rng), sigma=1, gamma=0.5, **buyer)
@@ -258,7 +258,7 @@ def simulated(prior, m, draws, **buyer):
     ),
 )
 def test_expected_payments_equal_expected_virtual_costs(name, cap, draws):
-    """Check Eq. (9) of paper A by simulation."""
+    """Check Eq. (9) of paper A with simulated markets."""
     paid, virtual = simulated(prior_of(name), 5, draws, mu=1.0, cap=cap)
     assert abs(z_score(paid, virtual)) < 4
     np.testing.assert_allclose(paid.mean(), virtual.mean(), rtol=0.2)
@@ -293,7 +293,7 @@ def test_virtual_cost_payments_reward_higher_reports():
     table = audit_incentives(market, rule=virtual_cost_payment).to_frame()
     assert table.loc["Ann", "best_misreport"] > 0.2
     assert table.loc["Ann", "max_gain"] > 0.01
-    # Compute the same gain from the definition and two allocations.
+    # Compute this gain from two allocations.
     misreport = table.loc["Ann", "best_misreport"]
     surplus = []
     for report in (0.2, misreport):
@@ -319,7 +319,7 @@ def test_audits_include_reports_slightly_below_and_above_the_truth(factor):
 
 @pytest.mark.campaign
 def test_integration_beyond_the_support_gives_excessive_payments():
-    """Eq. (8) violates Eq. (9) if the formula psi = 2c - c_lo is used beyond c_hi."""
+    """Payments by Eq. (8) violate Eq. (9) if psi = 2c - c_lo is also used above c_hi."""
     prior, rng = cm.Uniform(0.1, 1.0), np.random.default_rng(7)
     wrong, right, virtual = [], [], []
     for _ in range(300):
@@ -329,7 +329,7 @@ def test_integration_beyond_the_support_gives_excessive_payments():
         paid = cm.payments(market, allocation)
         right.append(paid.sum())
         virtual.append(sellers.virtual_costs @ allocation.epsilon)
-        # Add the integral above c_hi, to which the formula of psi is extended.
+        # Add the integral above c_hi, where the formula of psi is used as well.
         curve, places = OwnReportCurve(market.standard_form), np.arange(3)
         at_top = curve(places, np.full(3, float(prior.virtual_cost(1.0)))).value
         without = curve(places, np.full(3, np.inf)).value

@@ -1,4 +1,4 @@
-"""The audited gain of two sellers equals the gain computed with ``allocate`` and ``payments``."""
+"""The audited gain of two sellers equals the gain from ``allocate`` and ``payments``."""
 
 from itertools import product
 
@@ -16,7 +16,7 @@ def standard(reports, **numbers):
 
 
 def surplus(make, reports, truth, pair):
-    """Compute the joint surplus of two sellers from the payments of the market."""
+    """Compute the total surplus of two sellers: their payments minus their true costs."""
     market = make(reports)
     allocation = cm.allocate(market, gap=1e-9)
     paid = cm.payments(market, allocation)

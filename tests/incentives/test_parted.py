@@ -75,7 +75,7 @@ def test_payments_of_many_sellers_in_partitions_equal_payments_in_memory(
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)])
 @pytest.mark.parametrize("rule", [None, virtual_cost_payment])
 def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
-    """The audit reads few reports, but solves the market at much lower misreports."""
+    """The audit reads few reports, but computes the market at much lower misreports."""
     reports = np.maximum(prior.sample(200, np.random.default_rng(0)), prior.quantile(0.3))
     ids = [f"s{k}" for k in range(200)]
     frame = dd.from_pandas(pd.DataFrame({"id": ids, "report": reports}), npartitions=3)
@@ -100,7 +100,7 @@ def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
 
 @pytest.mark.parametrize("seed", range(26))
 def test_any_report_of_any_seller_has_the_same_value_as_in_memory(seed):
-    """Very low reports require costs that the allocation at the true reports did not read."""
+    """At very low reports, the curve needs costs that the allocation did not read."""
     rng, prior = np.random.default_rng(seed), cm.Uniform(0.0, 1.0)
     reports = rng.uniform(rng.choice([0.3, 0.6, 0.9]), 1.0, rng.integers(2, 100))
     mu, sigma = 10 ** rng.uniform(-2, 2), 10 ** rng.uniform(-2, 1)

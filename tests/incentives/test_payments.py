@@ -23,9 +23,9 @@ from tests.incentives.builders import (
     small_market,
 )
 
-# Turn warnings about NaN and infinity into errors; warnings of SciPy have other messages.
+# Turn warnings about NaN and infinity into errors. SciPy's warnings have other messages.
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
-module = importlib.import_module("convexmarket.incentives.rules")  # not the function of this name
+module = importlib.import_module("convexmarket.incentives.rules")  # the module, not the function
 rents = importlib.import_module("convexmarket.incentives.rents")
 
 
@@ -37,7 +37,7 @@ rents = importlib.import_module("convexmarket.incentives.rents")
     ("name", "cap"), one_in(4, list(zip(PRIORS, itertools.cycle([None, 2.0]))))
 )
 def test_payments_equal_quadrature(name, cap):
-    """Test the cheapest seller who sells; under a cap, test the most expensive seller."""
+    """Test the cheapest seller who sells or, under a cap, the most expensive seller who sells."""
     sellers = draw(prior_of(name), 6, seed=3)
     market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
     bought = np.flatnonzero(cm.allocate(market).weights)
@@ -60,7 +60,7 @@ def test_payments_equal_quadrature(name, cap):
     ),
 )
 def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, numbers, n_cheap):
-    """At some report, the optimum switches from few cheap sellers to many expensive sellers.
+    """At one report, the optimum switches from few cheap sellers to many expensive sellers.
 
     With two cheap sellers, a cap of one half excludes purchases from a single seller.
     """
@@ -72,7 +72,7 @@ def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, number
         gamma=0.25 / sellers.virtual_costs[-1],
         cap=None if n_cheap == 1 else 23,
     )
-    result = corners(market, 0, 0.005, 0.45)  # the guarantee jumps at a report
+    result = corners(market, 0, 0.005, 0.45)  # the guarantee jumps at this report
     drop = max(np.ptp([guarantee(market, 0, z * f) for f in (1 - 1e-9, 1 + 1e-9)]) for z in result)
     assert drop > 0.1 * guarantee(market, 0, 0.005)
     assert_exact_payments(market, [0, n_cheap])
@@ -193,7 +193,7 @@ def test_payments_need_no_solve_for_a_seller_who_sells_nothing():
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_payments_by_quadrature_satisfy_the_requested_error(tol):
-    """The square root of the gap, which is the error of the guarantees, is less than ``tol``."""
+    """The square root of the gap bounds the error of the guarantees and is less than ``tol``."""
     sellers = cm.Sellers([0.25, 0.45, 0.7], cm.Uniform(0.2, 0.85))
     limited = cm.Market(sellers, 8 * cm.Spread() + 0.5 * cm.Noise(), [cm.Budget(2.4)])
     result = cm.incentives.estimate_payments(limited, cm.allocate(limited, gap=1e-8), tol=tol)

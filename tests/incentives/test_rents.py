@@ -46,8 +46,8 @@ def rent_of(curve, prior, seller, report, tolerance):
     st.floats(-1, 1).map(lambda exponent: 10.0**exponent),
     st.sampled_from([None, 1.5, 3.0]),
 )
-@example(name="empirical", m=5, seed=248, mu=1.0, cap=None)  # psi jumps at the lower end
-@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # a kink within a step
+@example(name="empirical", m=5, seed=248, mu=1.0, cap=None)  # psi jumps
+@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # psi has a kink
 def test_chords_give_the_exact_rent_within_the_stated_error(name, m, seed, mu, cap):
     prior = prior_of(name)
     sellers = draw(prior, m, seed)
@@ -95,7 +95,7 @@ def test_payment_of_one_seller_with_a_quadratic_cost_equals_its_formula():
     # c*eps^2 + int_c^1 z^(-2/3) dz
     expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
     result = cm.incentives.estimate_payments(market, allocation)
-    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # with the guarantee's error
+    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # includes the guarantee's error
     rent = result.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
     assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= result.errors[0] + 1e-12
     assert result.errors[0] < 1e-4
@@ -153,7 +153,7 @@ def budget_market():
 
 
 class CostMaximum(cm.Term):
-    """User-defined term that depends on the reports."""
+    """User-defined term of the virtual costs, which depend on the reports."""
 
     def expression(self, quantities):
         return cp.max(cp.multiply(quantities.virtual_costs, quantities.weights))
@@ -199,12 +199,12 @@ def test_payments_of_selected_sellers_keep_their_order():
 
 
 def test_an_inaccurate_allocation_increases_payment_errors_or_is_refused():
-    """The gap increases the errors of the payments, and a large gap raises an error."""
+    """A gap increases the error bounds of the payments, and a large gap raises an error."""
     market = spread_market(cm.Uniform(0.1, 1.0), cm.PowerCost(2), m=3)
     optimal = cm.allocate(market, gap=1e-8)
     rough = dataclasses.replace(optimal, lower_bound=optimal.objective * (1 - 9e-4))
     result = cm.incentives.estimate_payments(market, rough)
-    assert result.errors.max() < 1e-5  # the bound is computed again
+    assert result.errors.max() < 1e-5
 
     def value(factor):
         eta = factor * optimal.eta

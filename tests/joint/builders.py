@@ -12,7 +12,7 @@ def data(m, n, rng):
 
 
 def convex_joint(seed, m=40, n=4, margin=1.5, squared=True, **options):
-    """Create a problem that is convex in (w, a) for a fixed eta, with a margin."""
+    """Create a problem that is strictly convex in (w, a) for a fixed eta."""
     rng = np.random.default_rng(seed)
     X, y = data(m, n, rng)
     regularization = float(np.exp(rng.uniform(-3, 0)))
@@ -42,7 +42,7 @@ def joint_of(X, y, spread, rng, cap=None, cost=None, constraints=(), **options):
 
 
 def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
-    """Create a problem without a spread, whose first row is zero."""
+    """Create a problem without a spread in which the first row is zero."""
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(12, 3)) * rng.uniform(0, 1, (12, 1)), rng.choice([-1, 1], 12)
     X[0] = 0.0

@@ -56,13 +56,13 @@ def test_the_objective_is_convex_in_model_and_log_weights_at_the_threshold():
     for _ in range(2000):
         ends = rng.normal(size=(2, 8)) * [3] * 8
         ends[:, 3:] -= np.log(np.exp(ends[:, 3:]).sum(axis=1, keepdims=True)) + rng.exponential()
-        middle = ends.mean(axis=0)  # sum exp(z) <= 1 at the two ends, and therefore at the middle
+        middle = ends.mean(axis=0)  # sum exp(z) <= 1 at the ends, so also at the middle
         mean = (objective(ends[0], threshold) + objective(ends[1], threshold)) / 2
         assert objective(middle, threshold) <= mean + 1e-12
 
 
 def test_convexity_in_log_weights_does_not_make_local_minima_global():
-    """Theorem 4.1 of B overlooks that the set sum exp(z) = 1 is not convex."""
+    """The proof of Theorem 4.1 in B ignores that the set sum exp(z) = 1 is not convex."""
     X, y = np.array([[1.0], [-1.0]]), np.array([1.0, 1.0])
     sellers = cm.Sellers(virtual_costs=[1.0, 1.05])
     market = cm.Market(sellers, 1e-3 * cm.Spread() + 1e-3 * cm.Noise() + 1e-3 * cm.Payments())
@@ -178,7 +178,7 @@ def test_ranges_norm_bounds_and_other_noises_restore_a_minimum():
 
 @given(seed=st.integers(0, 2**32))
 def test_the_start_on_the_unbounded_ray_is_always_tried(seed):
-    """Check the start on the ray, where the objective decreases like -1/eta^2 as eta decreases."""
+    """Check the start on a ray on which the objective is of order -1/eta^2 for small eta."""
     rng = np.random.default_rng(seed)
     X, y = data(8, 3, rng)
     b = 0.3 * rng.normal(size=3)
@@ -266,7 +266,7 @@ def test_convex_problems_have_a_global_certificate(seed, squared, capped, noise)
         a = np.exp(v[3:-1] - v[3:-1].max())
         return joint.objective(v[:3], a / a.sum(), float(np.exp(v[-1])))
 
-    # The results of SciPy's descent are above the bound.
+    # SciPy's descents do not find a point below the bound.
     rng = np.random.default_rng(seed)
     start = np.r_[rng.normal(size=3 + m), np.log(result.eta) + rng.normal()]
     other = minimize(objective, start, method="L-BFGS-B", options={"maxiter": 30})
@@ -439,7 +439,7 @@ def test_realised_noise_that_offsets_sigma_leaves_no_minimum(share):
     joint = three_rows(
         2.0 * cm.terms.SquaredSpread(), share * 1.0, noise="realised", noise_vector=b, max_norm=1.0
     )
-    if share <= 1:  # 2*max_norm*||b|| = 1
+    if share <= 1:
         with pytest.raises(UnattainedOptimumError, match=r"a sigma above 1 = 2\*max_norm"):
             cm.allocate_jointly(joint)
     else:

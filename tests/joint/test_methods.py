@@ -111,7 +111,7 @@ def test_the_exponential_method_supports_convex_privacy_costs(name):
 @pytest.mark.parametrize("paid", [True, False])
 @pytest.mark.parametrize("m", one_in(2, [8, 40]))
 def test_the_exponential_method_supports_bounds_on_epsilon_and_budgets(bound, paid, m):
-    """Check binding bounds, where separate steps in the weights and in eta can stall."""
+    """Check binding bounds, at which alternating steps in the weights and eta can stall."""
     constraint = {
         "largest": cm.MaxEpsilon(60 / m),
         "given": cm.terms.GivenEpsilon(np.linspace(0.0, 120 / m, m)),

@@ -38,7 +38,7 @@ def test_the_naive_model_is_the_best_single_purchase_at_an_eta(options, eta):
 
 @pytest.mark.parametrize("sigma", [0.0, 3.0])
 def test_the_naive_model_has_the_best_eta_of_the_range(sigma):
-    """Compare the optimum with all single sellers on a grid of eta and near the solution."""
+    """Compare with purchases from each single seller, on a grid of eta and near the solution."""
     joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
     result = cm.allocate_jointly(joint)
     assert result.binding == (() if sigma else ("eta_low",))
@@ -59,7 +59,7 @@ def test_the_naive_model_has_the_best_eta_of_the_range(sigma):
     ],
 )
 def test_other_markets_do_not_use_the_naive_model(constraints, options):
-    """Check that other markets have no lower bound, because single sellers are not compared."""
+    """Check that other markets, in which single sellers are not compared, have no lower bound."""
     result = cm.allocate_jointly(naive(1, constraints, **options), starts=1, max_iterations=2)
     assert result.lower_bound == -np.inf
 

@@ -1,4 +1,4 @@
-"""Data sets, models and checks that several test modules use."""
+"""Define data sets, models and checks that several test modules use."""
 
 import sys
 from functools import cache, partial
@@ -25,7 +25,7 @@ TUTORIAL = ROOT / "docs" / "tutorials" / "plot_9_a_learner_of_your_own.py"
 @cache
 def noisy_descent():
     """Return the learner class of the tutorial on user-defined learners."""
-    module = sys.modules["tutorial"] = ModuleType("tutorial")  # so that models can be pickled
+    module = sys.modules["tutorial"] = ModuleType("tutorial")  # allows models to be pickled
     exec(TUTORIAL.read_text().partition("# %%")[0], vars(module))
     return module.NoisyDescent
 
@@ -40,7 +40,7 @@ PRIVATE_RIDGES = [output_ridge, partial(output_ridge, weighting="equal")]
 
 
 def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
-    """Return a learner that implements Algorithm 1 of the paper and exceeds the granted epsilon."""
+    """Return a learner with Algorithm 1 of the paper, which exceeds the granted epsilon."""
     given = {"calibration": "noise", "solver_epsilon": None, "tol": 1e-9} | parameters
     return PrivateLogisticRegression(regularization, accounting=accounting, **given)
 
@@ -54,7 +54,7 @@ def ridge_sample(seed, n=60, d=3):
 
 @st.composite
 def neighbours(draw):
-    """Draw two neighbouring data sets, the position of the changed row, epsilons and lambda."""
+    """Draw two neighbouring data sets, the index of the changed row, epsilons and lambda."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     d = draw(st.integers(1, 5))
     n = d + draw(st.integers(0, 6))
@@ -96,7 +96,7 @@ def check_simulation(estimator, penalty, fits) -> None:
 
 
 def check_ridge_noise(fits) -> None:
-    """Check that norms of noise are Gamma distributed and directions are uniform."""
+    """Check that the noise has Gamma distributed norms and uniform directions."""
     X, y, epsilon = ridge_sample(6, 40, 3)
     model, rng = output_ridge(1.0, rounding=None), np.random.default_rng(0)
     exact = solution(X, y, epsilon / epsilon.sum(), 1.0)
@@ -157,7 +157,7 @@ def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
 
 
 def declared_losses(loss, f, y):
-    """Convert a loss of the package to a CVXPY expression."""
+    """Express the losses of predictions ``f`` for labels ``y`` in CVXPY."""
     if isinstance(loss, LogisticLoss):
         return cp.logistic(-cp.multiply(y, f))
     if isinstance(loss, HuberLoss):
@@ -173,7 +173,7 @@ def declared_losses(loss, f, y):
 
 
 def declared_kernel_erm(erm, X, y, epsilon=None, losses=declared_losses) -> cp.Problem:
-    """Declare the problem of a kernel model in CVXPY, with coefficients named "beta"."""
+    """Declare the training problem of a kernel model in CVXPY. The variable is "beta"."""
     weights = np.full(len(y), 1.0) if epsilon is None else np.asarray(epsilon)
     X, y, weights = X[weights > 0], np.asarray(y)[weights > 0], weights[weights > 0]
     gram = erm.kernel_(X, X)

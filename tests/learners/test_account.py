@@ -27,7 +27,7 @@ every_learner = pytest.mark.parametrize("make", LEARNERS.values(), ids=LEARNERS)
 
 
 class Sealed:
-    """A table of rows that raises an error if its values are read."""
+    """Table that raises an error if its values are read."""
 
     def __init__(self, *shape):
         self.shape = shape
@@ -42,7 +42,7 @@ class Sealed:
 
 
 class Watchful:
-    """An account that records each call and the state of the noise generator during the call."""
+    """Account that records its calls and the state of the noise generator at each call."""
 
     def __init__(self, rng):
         self.rng, self.calls = rng, []
@@ -76,7 +76,7 @@ def test_no_row_is_read_before_its_budget_is_checked(make):
     with pytest.raises(BudgetExceededError, match="row 0"):
         make().fit(**sealed, epsilon=[20.0, 20.0, 20.0, 0.0])
     for payer in (account, None):
-        with pytest.raises(AssertionError, match="were read"):  # rows can be read after the check
+        with pytest.raises(AssertionError, match="were read"):  # the check comes first
             make().fit(**sealed | {"accountant": payer}, epsilon=SOLD / 2)
     assert np.array_equal(account.spent, np.zeros(4))
 

@@ -47,7 +47,7 @@ def test_no_row_loses_more_than_a_tiny_granted_epsilon(learner, least):
     fitted = learner.fit(X, y, epsilon=granted, random_state=Simulation(0))
     assert (fitted.guarantee_.epsilon <= granted * (1 + 1e-12)).all()
     X[-1], y[-1] = -X[-1], -y[-1]
-    if fitted.guarantee_.epsilon[-1] == 0:  # the dropped row must have no effect
+    if fitted.guarantee_.epsilon[-1] == 0:  # a row without epsilon must have no effect
         again = learner.fit(X, y, epsilon=granted, random_state=Simulation(0))
         np.testing.assert_array_equal(again.coef_, fitted.coef_)
 
@@ -58,7 +58,7 @@ CELL = 0.6 * TOL / (LAMBDA + 0.25)
 
 
 def telltale(objective, tolerance):
-    """Compute the minimiser, and encode the first label in digits below the tolerance."""
+    """Minimise, and encode the first label in digits that are smaller than the tolerance."""
     w = minimise(objective, 1e-3 * TOL)
     even = 2.0 * np.floor(w[0] / (2.0 * CELL))
     w[0] = (even + (objective.targets[0] > 0) + 0.5) * CELL
@@ -66,7 +66,7 @@ def telltale(objective, tolerance):
 
 
 def decoded_labels(solver_epsilon, label, n_draws):
-    """Decode the label of the first row from the coefficients of each fit."""
+    """Decode the label of the first row from the coefficients of several fits."""
     X, y, weights = sample(1, 12, 2)
     weights[0] = 0.01
     weights /= weights.sum()
@@ -102,7 +102,7 @@ def test_the_second_noise_hides_the_solver_error(monkeypatch) -> None:
 
 
 def test_the_error_of_the_solver_is_below_the_stated_resolution(monkeypatch) -> None:
-    """Check the distance between the point where the solver stops and the minimiser."""
+    """Check the distance between the solver's result and the minimiser."""
     X, y, weights = sample(1, 12, 2)
     honest = algorithm_1(LAMBDA, tol=1e-9)
     exact = honest.fit(X, y, epsilon=weights * 10.0, random_state=Simulation(0)).coef_
@@ -131,7 +131,7 @@ def second_noises(solver_epsilon, n_draws, n_features=3):
 
 @pytest.mark.campaign
 def test_the_second_noise_has_the_claimed_law() -> None:
-    """Check that the second noise has independent Laplace coordinates, also given the first."""
+    """Check that the second noise is Laplace distributed and independent of the first noise."""
     paid, n_draws = 0.5, 250
     drawn = second_noises(paid, n_draws)
     scale = 2 * np.sqrt(3) * TOL / (LAMBDA * paid)
@@ -169,7 +169,7 @@ def test_only_the_coefficients_of_a_default_fit_depend_on_the_rows() -> None:
 
 @pytest.mark.parametrize("solver_epsilon", one_in(3, [0.02, 0.5, 3.0]))
 def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> None:
-    """Compute the densities of a published coefficient by quadrature.
+    """Compute the densities of a published coefficient for two data sets by quadrature.
 
     The errors of the solver have opposite signs on two neighbouring data sets.
     """
@@ -177,7 +177,7 @@ def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> Non
     y, weights = [1, 1], [1e-6, 1 - 1e-6]
     step, scale = lattice_blur(gradient_norm / strength, 1, solver_epsilon)
     rate = 1.0 / (step * scale)
-    grid = np.linspace(0.385, 0.425, 4001)  # the range that contains the minimisers
+    grid = np.linspace(0.385, 0.425, 4001)  # an interval that contains the minimisers
     published = np.linspace(-60.0 / rate, 60.0 / rate, 41)
     densities = []
     for row, side in ((1.0, 1.0), (-1.0, -1.0)):
@@ -195,7 +195,7 @@ def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> Non
     promised = objective_perturbation_guarantee(
         weights, eta, strength, solver_epsilon=solver_epsilon
     )[0]
-    rounded_up = solver_epsilon / 8  # the noise scale is rounded up
+    rounded_up = solver_epsilon / 8
     assert promised - 0.004 - rounded_up < worst <= promised
     assert worst > promised - solver_epsilon
 
@@ -281,7 +281,7 @@ def test_an_invalid_solver_epsilon_is_refused(paid) -> None:
 
 
 def test_the_rounding_of_the_first_noise_counts_against_the_tolerance() -> None:
-    """Noise of norm 1e5 has a rounding error of 1e-9, which exceeds the default tolerance."""
+    """Noise of norm 1e5 has a rounding error of 1e-9, which is above the default tolerance."""
     X, y, _ = sample(0, 10, 2)
     model = algorithm_1(10.0, solver_epsilon=0.1)
     with pytest.raises(SolverError, match="nothing is released"):

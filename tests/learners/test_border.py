@@ -1,4 +1,4 @@
-"""Test that extreme and invalid rows cause finite results or typed errors, and no leaks."""
+"""Test that extreme and invalid rows give finite results or typed errors, without leaks."""
 
 import itertools
 import warnings
@@ -57,7 +57,7 @@ def fitted(name):
 @pytest.mark.parametrize("hidden", [0, 3])
 @pytest.mark.parametrize("row", [[1.7e308, -1.7e308] * 2, [1e-165] * 4, [1.7e308] * 4])
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
-    """Without clipping, the margin inf - inf became -2**63 and identified the row in most fits."""
+    """Without clipping, a margin inf - inf became -2**63, and most fits revealed the row."""
     identified = 0
     for seed in range(2):
         X, y = rows(seed, 100)
@@ -66,7 +66,7 @@ def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
             X[0] = other
             learner = noisy_descent()(hidden)
             fits.append(learner.fit(X, y, epsilon=1.0, random_state=Simulation(seed)).coef_)
-        # typical rows cause differences of up to 0.2
+        # typical rows change the coefficients by up to 0.2
         identified += np.linalg.norm(fits[0] - fits[1]) > 1.0
     assert identified == 0
 
@@ -176,7 +176,7 @@ def texts_of(error):
 
 
 def malformed():
-    """Return malformed inputs of many kinds, most of which contain the secret number."""
+    """Return many kinds of malformed inputs. Most of them contain the secret number."""
     X = rows()[0]
     X[3, 1] = SECRET
     table = pd.DataFrame(X, columns=list("abcd"))
@@ -235,7 +235,7 @@ def test_errors_and_warnings_never_quote_a_row(name, kind):
             texts = []
             try:
                 call()
-            except ConvexMarketError as error:  # any other error fails the test
+            except ConvexMarketError as error:  # other errors fail the test
                 texts.append(texts_of(error))
         texts += [str(single.message) for single in caught]
         for text in texts:

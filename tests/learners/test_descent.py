@@ -1,4 +1,4 @@
-"""Test the accounting, the bound on steps, the gradients and the audits of noisy descent."""
+"""Test the accounting, the limit on the number of steps, and audits of noisy descent."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_gradients_equal_those_of_the_loss(hidden):
         assert result[:, j] == pytest.approx(slope, abs=1e-8)
 
 
-@pytest.mark.campaign  # a statistical audit
+@pytest.mark.campaign  # statistical audits are slow
 def test_an_audit_refutes_insufficient_noise(monkeypatch):
     X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
     options = {

@@ -21,7 +21,7 @@ def exact(values):
 
 
 def exact_gradient(objective: PerturbedObjective, w: np.ndarray) -> list[Decimal]:
-    """Compute the gradient at the given floats with eighty digits."""
+    """Compute the gradient at the given floats in eighty-digit arithmetic."""
     point, shift = exact(w), exact(objective.shift)
     strength = Decimal(float(objective.regularization))
     total = [s + strength * v for s, v in zip(shift, point, strict=True)]
@@ -79,7 +79,7 @@ def test_the_bound_holds_at_random_points_and_at_minimisers(
 
 
 def cancelling_margin(rng):
-    """Return an objective and a point where the margin is a difference of two large numbers."""
+    """Return an objective and a point at which the margin is a difference of large numbers."""
     direction = rng.standard_normal(2)
     row = np.array([[direction[1], -direction[0]]]) / np.linalg.norm(direction)
     objective = PerturbedObjective(row, np.ones(1), np.ones(1), np.zeros(2), 1e-12)
@@ -87,14 +87,14 @@ def cancelling_margin(rng):
 
 
 def cancelling_terms(rng):
-    """Return an objective and a point where the linear and the quadratic term cancel."""
+    """Return an objective and a point at which the linear and the quadratic term cancel."""
     X, signs, weights = instance(rng, 3, 4, size=1e-6)
     w = rng.standard_normal(4)
     return PerturbedObjective(X, signs, weights, -1e6 * w * (1 + 1e-6), 1e6), w
 
 
 def few_rows(rng):
-    """Return an objective with rounding errors only in the logistic function and in the sum."""
+    """Return an objective and a point at which few operations cause rounding errors."""
     X, signs, weights = instance(rng, 2, 1)
     return PerturbedObjective(X, signs, weights, np.zeros(1), 1e-9), 0.1 * rng.standard_normal(1)
 
@@ -104,7 +104,7 @@ def few_rows(rng):
     [(cancelling_margin, 1e-11, 0.02), (cancelling_terms, 1e-11, 0.02), (few_rows, 1e-18, 0.004)],
 )
 def test_each_part_of_the_bound_is_needed(case, error_at_least, share) -> None:
-    """Check that the bound is valid and fairly tight if one source of error dominates."""
+    """Check that the bound is valid, and nearly tight if one source of error dominates."""
     rng = np.random.default_rng(0)
     ratios = []
     for _ in range(40):

@@ -63,7 +63,7 @@ def squared_norm(erm: KernelERM) -> float:
 def solve(problem: cp.Problem) -> float:
     tight = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # "solution may be inaccurate"
+        warnings.simplefilter("ignore", UserWarning)  # warnings of inaccuracy
         return float(problem.solve(solver=cp.CLARABEL, **tight))
 
 
@@ -90,10 +90,10 @@ def test_the_model_is_within_its_certificate_of_the_declared_optimum(
     assert erm.prediction_error_ <= erm.tol * erm.sensitivity_
     declared = solve(declared_kernel_erm(erm, X, y, weights))
     result = objective(erm, X, y, weights)
-    # the certificate is a duality gap, which bounds the distance to the lowest risk
+    # the certificate is a duality gap, which bounds the excess over the lowest risk
     gap = erm.regularization / 2 * (erm.prediction_error_ / erm.feature_bound_) ** 2
     assert result <= declared + gap + 1e-7 * (1 + abs(declared))
-    # the optimum of the declared problem is not above the risk of the model
+    # the optimum of the declared problem is at most the risk of the model
     assert declared <= result + 1e-7 * (1 + abs(result))
     assert squared_norm(erm) == pytest.approx(erm.norm_**2, rel=1e-6, abs=1e-12)
 
@@ -119,7 +119,7 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
     queries, _ = sample(seed + 1, 50, loss, kernel)
     off = np.abs(rough.decision_function(queries) - exact.decision_function(queries)).max()
     allowed = rough.prediction_error_ + exact.prediction_error_
-    # rounding error of the root of a small difference
+    # rounding error of a square root of a small number
     rounding = 1e-7 * exact.feature_bound_ * np.abs(exact.dual_coef_).sum() + 1e-12
     assert off <= allowed + rounding
     assert rkhs_distance(rough, exact) * rough.feature_bound_ <= allowed + rounding
@@ -129,7 +129,7 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
 
 @given(seed=st.integers(0, 10**6), smoothing=st.floats(0.05, 1.0))
 def test_the_certified_distance_equals_that_of_the_duality_gap(seed, smoothing) -> None:
-    """Compute the distance from the difference of the primal and dual values of the hinge loss."""
+    """Compare the distance with the gap between primal and dual values of the hinge loss."""
     rng, strength = np.random.default_rng(seed), 0.3
     features, y = rng.standard_normal((9, 3)), rng.choice([-1.0, 1.0], 9)
     weights, theta = rng.dirichlet(np.ones(9)), 0.3 * rng.standard_normal(3)
@@ -152,7 +152,7 @@ def test_a_model_that_misses_its_tolerance_is_refused() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
-    """Check that a model of a single row nearly attains the bound."""
+    """Check the bound, which a model of a single row nearly attains."""
     for regularization, least in [(50.0, 0.49 if loss == "logistic" else 0.99), (1.0, 0.4)]:
         y = [1e6] if loss == "huber" else [1]
         erm = kernel_erm(loss, "linear", regularization, tol=1e-9).fit([[1.0]], y)
@@ -164,7 +164,7 @@ def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
 
 
 def corners(n_features: int, norm: float = 1.0) -> np.ndarray:
-    """Return rows on the sphere along axes and diagonals."""
+    """Return rows of a given norm along the axes and the diagonals."""
     signs = np.array(np.meshgrid(*[[-1, 0, 1]] * n_features)).reshape(n_features, -1).T
     signs = signs[np.any(signs != 0, axis=1)]
     return signs * (norm * (1 - 1e-13) / np.linalg.norm(signs, axis=1)[:, None])
@@ -203,7 +203,7 @@ def test_no_replaced_row_moves_a_prediction_beyond_its_sensitivity(
         moved = np.abs(erm.decision_function(queries) - changed.decision_function(queries)).max()
         limit = erm.row_sensitivities_[row]
         assert moved <= limit * (1 + 1e-9)
-        # the limit holds for exact minimisers, and the errors of both models are added
+        # the bound for exact minimisers, plus the errors of the two models
         errors = erm.prediction_error_ + changed.prediction_error_
         assert erm.feature_bound_ * rkhs_distance(erm, changed) <= limit * (1 + 1e-7) + errors
 
@@ -211,7 +211,7 @@ def test_no_replaced_row_moves_a_prediction_beyond_its_sensitivity(
 @pytest.mark.parametrize("loss", ["hinge", "huber"])
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "laplacian", "cosine"])
 def test_the_sensitivity_is_attained(loss, kernel) -> None:
-    """If all slopes are extreme, a changed label changes the prediction by the sensitivity."""
+    """If all slopes of the loss are extreme, a changed label attains the sensitivity."""
     X, y = sample(0, 12, "hinge", kernel)
     X[0] = [1.0 - 1e-13, 0.0, 0.0]
     far = 1e4 if loss == "huber" else 1
@@ -240,7 +240,7 @@ def moved_by_two_rows(point, regularization, share) -> float:
 
 
 def test_the_sensitivity_of_the_logistic_loss_is_nearly_attained() -> None:
-    """Check that some rows attain more than nine tenths of the bound."""
+    """Check that some rows attain more than 90 % of the bound."""
     best = optimize.minimize_scalar(
         lambda point: -moved_by_two_rows(point, 3e-6, 5.1e-7),
         bounds=(0.1, 1.5),

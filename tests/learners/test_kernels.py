@@ -25,7 +25,7 @@ KERNELS = {
 
 
 def rows(seed: int, n_rows: int, n_features: int) -> np.ndarray:
-    """Draw rows in the ball, including a zero row and many rows of the largest norm."""
+    """Draw rows in the ball of radius RADIUS, including a zero row and many rows of this norm."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_rows, n_features)) * RADIUS
     X *= rng.choice([0.1, 1.0, 10.0], n_rows)[:, None]
@@ -99,7 +99,7 @@ def test_kernels_without_a_lipschitz_constant_raise_an_error(name) -> None:
     with pytest.raises(NotSupportedError, match=f"kernel '{name}' have no known Lipschitz"):
         _ = KERNELS[name].feature_lipschitz
     at, near = np.full((1, 1), 1e-8), np.full((1, 1), 4e-8 if name != "cosine" else -1e-8)
-    assert speeds(KERNELS[name], at, near)[0] > 1e3  # no Lipschitz constant exists
+    assert speeds(KERNELS[name], at, near)[0] > 1e3
 
 
 @given(
@@ -121,7 +121,7 @@ def test_the_factor_and_its_residuals_reproduce_the_kernel_matrix(
     rest = kernel(X, X) - G @ G.T
     assert G.shape == (len(X), len(pivots))
     assert len(set(pivots)) == len(pivots)
-    if tolerance >= 1e-5:  # with smaller tolerances, rounding errors can separate duplicates
+    if tolerance >= 1e-5:  # rounding errors can separate duplicates at small tolerances
         assert len(pivots) <= n_rows
     assert np.abs(np.diag(rest) - residuals).max() <= 1e-13 * scale
     assert np.linalg.eigvalsh(rest)[0] >= -1e-11 * scale
@@ -135,7 +135,7 @@ def test_the_factor_and_its_residuals_reproduce_the_kernel_matrix(
 
 
 def check_stop(kernel, X, weights, tolerance, G, residuals) -> None:
-    """Check that the factorisation stopped at the first pivot that satisfies the condition."""
+    """Check that the factorisation stopped as soon as its error satisfied the tolerance."""
     floor = 4 * np.finfo(float).eps * kernel.diagonal(X).max()
     assert weights @ np.sqrt(residuals) <= tolerance or residuals.max() <= floor
     if G.shape[1]:

@@ -36,7 +36,7 @@ def sample(seed: int, n_rows: int, n_features: int, data_norm: float = 1.0, nois
 
 
 def drawn_shift(seed: int, n_features: int, eta: float, data_norm: float = 1.0) -> np.ndarray:
-    """Return the vector b' of the paper for a seed."""
+    """Return the noise vector b' of the paper that a seed gives."""
     return 2 * data_norm / eta * gamma_sphere_draw(n_features, np.random.default_rng(seed))
 
 
@@ -158,7 +158,7 @@ def log_density(w, X, y, weights, eta, regularization, data_norm=1.0):
 def test_the_density_integrates_to_one_in_two_dimensions() -> None:
     X, y, weights = sample(5, 4, 2)
     nodes, node_weights = np.polynomial.legendre.leggauss(80)
-    grid, grid_weights = 60 * nodes**3, 60 * 3 * nodes**2 * node_weights  # dense around zero
+    grid, grid_weights = 60 * nodes**3, 60 * 3 * nodes**2 * node_weights  # dense near zero
     total = sum(
         u * v * np.exp(log_density([a, b], X, y, weights, 4.0, 0.5))
         for a, u in zip(grid, grid_weights, strict=True)
@@ -231,9 +231,9 @@ def test_worst_neighbours_exceed_the_granted_epsilon_but_not_the_guarantee(
         )[0]
         for accounting in ("sharp", "paper")
     )
-    assert loss > weight * eta * 1.05  # the Jacobian term is necessary
+    assert loss > weight * eta * 1.05  # without the Jacobian term, the bound fails
     assert loss <= sharp < paper
-    assert loss > 0.93 * sharp  # the sharp bound is nearly attained
+    assert loss > 0.93 * sharp  # the losses nearly attain the sharp bound
 
 
 def test_calibration_total_keeps_the_granted_epsilon_with_more_noise() -> None:
@@ -248,7 +248,7 @@ def test_calibration_total_keeps_the_granted_epsilon_with_more_noise() -> None:
         X, y, epsilon=weights * model.eta_, random_state=Simulation(2)
     )
     scale = 2 * np.sqrt(3) * model.tol / (0.02 * default_solver_epsilon(weights * 40.0, model.tol))
-    assert same_noise.coef_ == pytest.approx(model.coef_, abs=20 * scale)  # the second noise
+    assert same_noise.coef_ == pytest.approx(model.coef_, abs=20 * scale)  # up to the second noise
 
 
 def test_the_cap_of_the_paper_is_used() -> None:
@@ -329,7 +329,7 @@ def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> N
     ("epsilon", "fails"), [(np.inf, {}), (1e6, {"check_fit_idempotent": "noise is drawn anew"})]
 )
 def test_the_learner_follows_scikit_learn_conventions(epsilon, fails) -> None:
-    """The checks infer bounds and labels from the data of scikit-learn."""
+    """The bounds and labels are inferred from the data, because the checks do not declare them."""
     model = PrivateLogisticRegression(
         data_norm=None, classes=None, accounting="paper", epsilon=epsilon
     )

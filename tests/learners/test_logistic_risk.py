@@ -47,7 +47,7 @@ def test_the_proven_constants_are_below_those_of_a_contraction(delta, other, bet
 @pytest.mark.parametrize("beta", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_deviation_of_fair_coins_nearly_attains_the_bound(beta, seed):
-    """For coin flips as rows, the largest deviation over w is beta * |1/2 - share of heads|."""
+    """For coin flips as rows, the largest deviation over w is beta * |1/2 - rate of heads|."""
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(60, 2.0))
     heads = (rng.random((20_000, 60)) < 0.5) @ weights
@@ -61,7 +61,7 @@ def test_the_deviation_of_fair_coins_nearly_attains_the_bound(beta, seed):
 
 @pytest.mark.parametrize(("eta", "least"), [(0.3, 0.045), (30.0, 0.0)])
 def test_noise_and_coins_exceed_the_bound_as_rarely_as_stated(eta, least):
-    """Check that the bound fails with a probability slightly below delta' if noise dominates."""
+    """Check that the bound fails with a probability just below delta' if noise dominates."""
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.full(60, 2.0))
     heads = (rng.random((20_000, 60)) < 0.5) @ weights
@@ -72,7 +72,7 @@ def test_noise_and_coins_exceed_the_bound_as_rarely_as_stated(eta, least):
 
 
 def test_the_error_bound_exceeds_the_true_error_of_released_models():
-    """Compute the true error as a sum over four kinds of rows, for 60 fits with unequal weights."""
+    """Compute the true errors of 60 fits with unequal weights by a sum over four kinds of rows."""
     kinds = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     heads = expit(8.0 * kinds[:, 0])
     missed, message = 0, []
@@ -116,7 +116,7 @@ def test_norms_exceed_their_bound_as_rarely_as_stated(regularization, eta, seed)
     learner = algorithm_1(regularization=regularization)
     learner.fit(rows, [1, 1, -1, 1], epsilon=eta / 4, random_state=Simulation(seed))
     length = np.linalg.norm(drawn_shift(seed, 3, learner.eta_))
-    chance = stats.gamma.sf(length * learner.eta_ / 2, 3)  # probability of noise with a larger norm
+    chance = stats.gamma.sf(length * learner.eta_ / 2, 3)
     bound = logistic_norm_bound(regularization, learner.eta_, 3, float(chance))
     assert np.linalg.norm(learner.coef_) <= bound * (1 + 1e-6)
 

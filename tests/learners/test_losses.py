@@ -35,7 +35,7 @@ def test_slopes_and_curvatures_equal_the_derivatives(loss, width):
     step = 1e-5 * width
     up, down, here = (loss.derivatives(f + d, y) for d in (step, -step, 0.0))
     assert here[1] == pytest.approx((up[0] - down[0]) / (2 * step), rel=1e-5, abs=1e-4)
-    clear = np.abs(up[2] - down[2]) <= 1e-3 * loss.curvature  # no jump nearby
+    clear = np.abs(up[2] - down[2]) <= 1e-3 * loss.curvature  # the curvature is continuous here
     slope = (up[1] - down[1]) / (2 * step)
     assert here[2][clear] == pytest.approx(slope[clear], rel=1e-3, abs=1e-4 * loss.curvature)
     assert 0 < here[2].max() <= loss.curvature * (1 + 1e-12)
@@ -76,7 +76,7 @@ def test_smoothed_losses_are_convex_lower_bounds(loss, seed, width):
     loss=st.sampled_from(LOSSES), f=st.floats(-8, 8), y=st.sampled_from([-1.0, 1.0]), width=widths
 )
 def test_the_fenchel_gap_equals_that_of_the_conjugate(loss, f, y, width):
-    """Compute the conjugate from slope*g - loss(g) at the kinks and at a local maximum."""
+    """Compute the conjugate as the maximum of slope*g - loss(g) over kinks and local maxima."""
     at, label = np.array([f]), np.array([y])
     slope = loss.smoothed(width).derivatives(at, label)[1]
 
@@ -118,7 +118,7 @@ def test_huge_predictions_do_not_overflow(loss):
 
 
 class TooSteep(HuberLoss):
-    """A loss that declares a Lipschitz constant below its largest slope."""
+    """Loss with a declared Lipschitz constant below its largest slope."""
 
     lipschitz = 0.5
 

@@ -99,7 +99,7 @@ def test_errors_name_unsupported_arguments(learner, y, error):
 
 
 class Squashed(cm.learners.Loss):
-    """The user-defined loss sqrt(1 + (f - y)^2)."""
+    """User-defined loss sqrt(1 + (f - y)^2)."""
 
     classifies, lipschitz, curvature = False, 1.0, 1.0
 

@@ -24,7 +24,7 @@ da = pytest.importorskip("dask.array")
 
 @pytest.fixture(autouse=True, scope="module")
 def at_once():
-    """Run Dask in this thread."""
+    """Run Dask synchronously, in the thread of the test."""
     with dask.config.set(scheduler="synchronous"):
         yield
 

@@ -51,7 +51,7 @@ def guides_learner():
 
 @pytest.mark.parametrize("make", [*LEARNERS, guides_learner])
 def test_a_learner_keeps_the_granted_epsilon_with_default_settings(make):
-    """Use epsilons that include zeros and have an arbitrary sum."""
+    """Grant epsilons that include zeros and do not sum to one."""
     learner = make()
     if make is guides_learner:
         learner = learner()
@@ -133,7 +133,7 @@ def test_float32_rows_at_the_bound_are_accepted_and_scaled(n_features, monkeypat
 
 
 def everything(value, found):
-    """Collect all objects that can be reached from an object."""
+    """Collect all objects that an object references directly or indirectly."""
     found.append(value)
     if hasattr(value, "__dict__"):
         value = vars(value)
@@ -196,7 +196,7 @@ def test_a_user_defined_learner_is_audited_like_a_built_in_one():
     assert honest.measured[0] > 0.6 * honest.claimed[0]
 
 
-@pytest.mark.campaign  # a statistical audit
+@pytest.mark.campaign  # statistical audits are slow
 def test_broken_user_defined_learners_are_refuted():
     custom = guides_learner()
 
@@ -229,7 +229,7 @@ def test_a_learner_without_published_numbers_cannot_be_audited():
 
 
 def test_an_audit_charges_no_account():
-    """Check a learner that does not support simulations, which would not be charged anyway."""
+    """Check a learner without simulations. Simulated fits are never charged."""
 
     class Plain(guides_learner()):
         def fit(self, X, y, *, epsilon, rows=None, accountant=None):

@@ -18,7 +18,7 @@ from tests.learners.builders import output_ridge
     st.sampled_from([LogisticLoss(), HuberLoss(0.125)]), st.floats(0.01, 100.0),
 )  # fmt: skip
 def test_the_rule_solves_its_equation(seed, rows, features, log_eps, loss, norm):
-    """Check Lambda * eta(Lambda) * W(eta) = goal, whose left side increases in Lambda."""
+    """Check that the rule's Lambda satisfies Lambda * eta(Lambda) * W(eta) = goal."""
     rng = np.random.default_rng(seed)
     sold = 10.0**log_eps * rng.uniform(0.1, 1.0, rows)
     weights = sold / sold.sum()
@@ -92,7 +92,7 @@ def test_more_privacy_brings_the_noise_below_its_limit_once(kind):
 
 
 def test_the_default_learners_have_good_scores():
-    """Check scores for linear labels and for two classes, with 1,000 rows of epsilon 1."""
+    """Check the scores of regression and classification with 1,000 rows of epsilon 1."""
     rng = np.random.default_rng(0)
     X = rng.random((1000, 5))
     y = np.clip(X @ [0.5, -0.5, 0.25, 0.3, 0.0] - 0.2, -1, 1)

@@ -87,7 +87,7 @@ def test_the_noise_has_the_stated_density() -> None:
 
 
 def released(model, X, y, epsilon):
-    """Return the plan of the estimator for floating-point noise."""
+    """Return the plan of a fit with floating-point noise."""
     model.set_params(rounding=None)
     d = X.shape[1]
     return model._plan(Granted(epsilon), d, model._domain(d))
@@ -148,7 +148,7 @@ def test_the_non_personalised_baseline_gives_all_rows_the_smallest_epsilon() -> 
     st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0.5, 50.0), st.sampled_from([0, 2.0])
 )
 def test_closed_form_losses_equal_their_moments(seed, d, rate, penalty) -> None:
-    """Compare the loss with quadrature over the norm and exact moments of the direction."""
+    """Compare the loss with quadrature over the norm of the noise and moments of its direction."""
     rng = np.random.default_rng(seed)
     X, y, theta = rng.random((7, d)), rng.uniform(-1, 1, 7), rng.normal(size=d)
     loss = noisy_loss(theta, rate, X, y, penalty)
@@ -342,6 +342,6 @@ def test_invalid_arguments_of_the_expected_loss_are_named(arguments, error, word
     ],
 )
 def test_the_learner_follows_scikit_learn_conventions(model, fails) -> None:
-    """The checks infer ranges from the data of scikit-learn."""
+    """The ranges are inferred from the data, because the checks do not declare them."""
     model.set_params(feature_range=None, target_range=None, regularization=0.01)
     check_estimator(model, on_skip=None, expected_failed_checks=fails)

@@ -47,12 +47,12 @@ def exact_solution(X, y, weights, alpha):
 
 
 def residual(X, y, weights, alpha, model):
-    """Compute half the negative gradient with the arithmetic of a fit."""
+    """Compute half the negative gradient in the floating-point operations of a fit."""
     return row_sum(X, partial(ridge_math._misfit, model), y, weights) - alpha * model
 
 
 def planned(model, epsilon, d, rng=None):
-    """Return the plan of the estimator for d features."""
+    """Return the plan of a fit with d features."""
     rng = np.random.default_rng(0) if rng is None else rng
     return model._plan(Granted(epsilon), d, model._domain(d))
 
@@ -62,7 +62,7 @@ def test_no_solution_error_exceeds_its_bound(seed, d, log_alpha, alike) -> None:
     rng = np.random.default_rng(seed)
     n, alpha = int(rng.integers(d, 12)), 10.0**log_alpha
     X, y = rng.random((n, d)), rng.uniform(-1, 1, n)
-    if alike:  # these rows have the largest condition number in the unit box
+    if alike:  # nearly equal rows have the largest condition number
         X, y = 1.0 - 1e-9 * X, np.sign(y)
     weights = rng.dirichlet(np.ones(n))
     bound = solve_error(n, d, alpha)
@@ -77,7 +77,7 @@ def test_no_solution_error_exceeds_its_bound(seed, d, log_alpha, alike) -> None:
 def test_a_solution_that_passes_the_check_is_within_the_distance(
     seed, d, log_alpha, log_off
 ) -> None:
-    """Check that a perturbed solution fails the check or is within the stated distance."""
+    """Check that a perturbed solution is rejected or is within the stated distance."""
     rng = np.random.default_rng(seed)
     X, y, weights = rng.random((6, d)), rng.uniform(-1, 1, 6), rng.dirichlet(np.ones(6))
     alpha = 10.0**log_alpha
@@ -101,7 +101,7 @@ def test_an_inaccurate_solver_is_detected(monkeypatch) -> None:
     model = output_ridge(1.0, rounding=1e-9)
     with pytest.raises(SolverError, match="linear algebra"):
         model.fit(X, y, epsilon=epsilon, accountant=account, random_state=Simulation(0))
-    # the charge remains, because the failure depends on private rows
+    # the failure depends on private rows, so the charge remains
     assert np.all(account.spent > 0)
     assert not hasattr(model, "coef_")
 
@@ -109,7 +109,7 @@ def test_an_inaccurate_solver_is_detected(monkeypatch) -> None:
 @pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 @given(case=neighbours(), log_step=st.floats(-30, 0))
 def test_no_privacy_loss_exceeds_the_guarantee(estimator, case, log_step) -> None:
-    """The largest loss is the L1 distance of two computed models, divided by the noise scale."""
+    """The largest privacy loss is the L1 distance of two models, divided by the noise scale."""
     X, y, X2, y2, row, epsilon, alpha = case
     model = estimator(alpha, rounding=2.0**log_step)
     lattice = planned(model, epsilon, X.shape[1])
@@ -189,7 +189,7 @@ def test_settings_without_a_provable_bound_are_refused(
 
 @pytest.mark.campaign
 def test_expected_losses_equal_a_simulation() -> None:
-    """Use a coarse lattice, because the closed form includes the rounding."""
+    """On a coarse lattice, the closed form must include the effect of rounding."""
     X, y, epsilon = ridge_sample(9)
     model = output_ridge(1.0, rounding=2.0**-4)
     expected = cm.learners.expected_loss(model, X, y, X, y, epsilon=epsilon)
@@ -202,7 +202,7 @@ def test_expected_losses_equal_a_simulation() -> None:
 
 
 def test_a_row_with_a_tiny_epsilon_does_not_determine_the_noise() -> None:
-    """A row with epsilon 1e-17 is dropped, because rounding by one step costs a larger epsilon."""
+    """A row with epsilon 1e-17 is dropped, because rounding causes a larger privacy loss."""
     X, y, epsilon = ridge_sample(5, 60, 3)
     model = output_ridge(1.0)
     usual = model.fit(X, y, epsilon=epsilon).noise_rate_
@@ -229,7 +229,7 @@ def test_user_defined_weights_must_be_zero_for_epsilon_zero() -> None:
 
 
 def test_lattice_noise_exceeds_its_constant_as_rarely_as_stated():
-    """Check the bound of Chebyshev's inequality on the squared norm of the noise."""
+    """Check the bound that Chebyshev's inequality gives for the squared norm of the noise."""
     d, chance = 4, 0.05
     kappa = cm.privacy.sensitivity.ridge_sensitivity(5.0, d, None, "tight")
     sigma = cm.learners.ridge_risk_constants(5.0, d, 0.1, chance, exact=True)[1]
@@ -240,7 +240,7 @@ def test_lattice_noise_exceeds_its_constant_as_rarely_as_stated():
 
 @pytest.mark.parametrize("distance", [0.0, 0.25])
 def test_the_sensitivity_on_the_lattice_equals_its_formula(distance, monkeypatch) -> None:
-    """Check that the bound adds the sensitivity, two solution errors and a step per coordinate."""
+    """Check that the bound adds the sensitivity, two solution errors and the rounding error."""
     monkeypatch.setattr(
         ridge_math, "solve_error", lambda *_: ridge_math.SolveError(1.0, 1.0, distance)
     )

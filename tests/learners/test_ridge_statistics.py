@@ -78,7 +78,7 @@ def test_guarantees_are_kept_and_statistics_lie_on_the_lattice(options):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_neighbours_on_the_lattice_satisfy_the_granted_epsilon(delta):
-    """The loss is the difference of the statistics in lattice steps, divided by the scale."""
+    """The privacy loss is the L1 difference of the statistics, divided by the noise scale."""
     X, y, epsilon = rows(12, 1)
     learner = ridge(delta=delta)
     domain = learner._domain(1)
@@ -114,7 +114,7 @@ def test_a_statistical_audit_accepts_the_claim_and_refutes_a_smaller_one(factor,
 
 
 def test_fits_with_a_delta_are_composed_as_gaussian_mechanisms(tmp_path):
-    """Check that advanced composition with a delta admits more fits than all other settings."""
+    """Check that an account with a delta admits more fits if the fits have a delta, too."""
     X, y, _ = rows(200)
     budget = np.full(200, 1.0)
     counts = {}

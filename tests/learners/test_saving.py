@@ -1,4 +1,4 @@
-"""Test round trips, excluded contents and errors of saved models."""
+"""Test that saved models are restored exactly, contain no private data, and raise errors."""
 
 import hashlib
 import json
@@ -269,7 +269,7 @@ def test_a_flipped_bit_is_refused_or_harmless(bit, saved, tmp_path):
 
 
 def change(content, **tables):
-    """Change entries of a file, and update the checksum."""
+    """Change entries of a saved model, and update its checksum."""
     result = json.loads(content)
     for table, entries in tables.items():
         old = result.get(table)
@@ -279,7 +279,7 @@ def change(content, **tables):
 
 
 def signed(found):
-    """Convert contents to a JSON file with a valid checksum."""
+    """Convert the contents of a model to JSON with a valid checksum."""
     found = {key: value for key, value in found.items() if key != "sha256"}
     checksum = hashlib.sha256(json.dumps(found).encode()).hexdigest()
     return json.dumps({**found, "sha256": checksum}).encode()

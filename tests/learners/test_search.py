@@ -21,12 +21,12 @@ def search(**options):
 
 @pytest.mark.parametrize("gamma", [0.5, 0.1, 1e-3, 1e-6])
 def test_the_best_of_random_trials_costs_exactly_twice_one_trial(gamma):
-    """Compute the privacy losses of worst-case pairs from the law of the published result."""
+    """Compute the privacy losses of worst-case pairs from the probabilities of the results."""
 
     def published(law):
-        # probability of a result that is at least as good
+        # probabilities of results that are at least as good
         above = np.append(np.cumsum(law[::-1])[::-1], 0.0)
-        # computed from the generating function of the logarithmic distribution
+        # from the generating function of the number of trials
         pgf = np.log(gamma + (1.0 - gamma) * above) / np.log(gamma)
         return pgf[1:] - pgf[:-1]
 

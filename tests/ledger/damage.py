@@ -23,7 +23,7 @@ TABLES = ("balance", "sales", "releases", "charges")
 
 @dataclass
 class State:
-    """A database in a folder, and its contents before the damage."""
+    """Database in a folder, with its contents before the damage."""
 
     folder: Path
     name: str
@@ -39,7 +39,7 @@ def seller(k):
 
 
 def everything(place):
-    """Return all contents of a market or a ledger that its methods return."""
+    """Return everything that the methods of a market or a ledger return."""
     if isinstance(place, cm.OnlineMarket):
         ledger, answer = place.ledger, {"offers": place.offers(), "problem": place.problem}
         answer |= {"released": place.released, "counts": place.counts()}
@@ -50,7 +50,7 @@ def everything(place):
 
 
 def differs(found, expected):
-    """Return the names of the contents that differ from the original."""
+    """Return the names of the contents that differ from the original contents."""
     return [
         name
         for name, value in expected.items()
@@ -90,7 +90,7 @@ def build_ledger(folder, n):
 
 
 def interrupt(state, folder):
-    """Copy a database and its journal during a transaction, which must be rolled back."""
+    """Copy a database and its journal during a transaction, which the next reader rolls back."""
     raw = sqlite3.connect(state.folder / state.name, isolation_level=None)
     raw.executescript("PRAGMA journal_mode = PERSIST; PRAGMA cache_size = 1; BEGIN IMMEDIATE")
     raw.executemany(
@@ -104,7 +104,7 @@ def interrupt(state, folder):
 
 
 def build_states(folder):
-    """Create the databases to damage, and return them by name."""
+    """Create the databases that are damaged later, and return a dictionary of them."""
     states = {
         "a small market": build_market(folder / "small", 30),
         "a market": build_market(folder / "market", 300),
@@ -142,7 +142,7 @@ def overwrite(content, rng):
 
 
 def copy_within(content, rng):
-    """Copy a block of the file over another block."""
+    """Overwrite a block of the file with a copy of another block."""
     length = int(2 ** rng.uniform(3, 9))
     source, target = (place_in(content, rng, length) for _ in range(2))
     content[target : target + length] = content[source : source + length]
@@ -186,7 +186,7 @@ def damaged_copy(state, folder, rng):
 
 
 def use(state):
-    """Use all functions of a database, and describe undetected damage.
+    """Call all functions of a database. Return a description of undetected damage, or None.
 
     Results must equal those of the intact database. Every error must be a DataError that does not
     quote private values.

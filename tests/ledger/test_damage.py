@@ -38,7 +38,7 @@ def market(tmp_path):
 
 
 def raw(path, *statements):
-    """Execute SQL statements on the database as another program."""
+    """Execute SQL statements on the database without the package."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)

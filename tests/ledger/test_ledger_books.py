@@ -257,7 +257,7 @@ NAMES = st.sampled_from([None, "x", "y", "z"])
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """Compare a ledger with dictionaries. Amounts are dyadic, so sums are exact."""
+    """Compare a ledger with dictionaries. Amounts are multiples of 2^-k, so sums are exact."""
 
     @initialize()
     def start(self):
@@ -275,7 +275,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def of_any(self, id):
-        """Compute the amounts of sales for any release that releases have used."""
+        """Compute the amounts that releases have used of sales for any release."""
         return sum(
             (
                 max(Fraction(0), amounts.get(id, Fraction(0)) - self.sold.get((id, name), 0))

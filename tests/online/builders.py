@@ -61,7 +61,7 @@ def policy_of(name, m, cap):
 
 
 def with_half_cap(policy):
-    """Return a copy of a policy with the same plan and half of the largest guarantee."""
+    """Return a copy of a policy whose largest guarantee is halved and whose plan is unchanged."""
     described = policy.to_dict()
     described["plan"]["largest"] = 0.5 * policy.quote(policy.support[0]).epsilon
     return cm.online.policy_from_dict(described)
@@ -76,7 +76,7 @@ def random_reports(policy, n):
 
 
 def dense_cells(prior):
-    """Divide the support into about 100,000 cells; return their probabilities and virtual costs."""
+    """Divide the support into 100,000 cells. Return their probabilities and virtual costs."""
     low = prior.support[0]
     close = low + (prior.quantile(0.5) - low) * 0.5 ** np.arange(0.0, 50.0, 0.01)
     levels = np.linspace(0, 1 - 1e-9, 50_001)
@@ -87,12 +87,12 @@ def dense_cells(prior):
 
 
 def expectation(cells, function):
-    """Return E[function(psi(c))] as a sum over cells."""
+    """Compute E[function(psi(c))] as a sum over cells of the support."""
     return cells[0] @ function(cells[1])
 
 
 def quantile_form(policy, n):
-    """Return the market of n sellers at equally spaced quantiles of the prior."""
+    """Return the standard form for n sellers at equally spaced quantiles of the prior."""
     prior = policy.prior
     psi = prior.ironed_virtual_cost(prior.quantile((np.arange(n) + 0.5) / n))
     cap = min(1.0, (policy.cap or np.inf) / n)
@@ -101,7 +101,7 @@ def quantile_form(policy, n):
 
 
 def check_payments(policy, n):
-    """Compare payments for n reports with Eq. (8) of paper A, integrated by scipy."""
+    """Compare payments for n reports with Eq. (8) of paper A, which SciPy integrates."""
     high = policy.support[1]
     edges = policy.prior.breakpoints
     for report in random_reports(policy, n):
@@ -122,7 +122,7 @@ def check_payments(policy, n):
 
 
 def check_truth(policy, n):
-    """Check truthfulness and nonnegative surplus at the default reports and at n random reports."""
+    """Check truthfulness and individual rationality at the default and at n random reports."""
     audit = cm.online.audit_quotes(policy)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational
@@ -134,7 +134,7 @@ def check_truth(policy, n):
     assert (audit.n_sellers, audit.n_misreports) == (n, n)
 
 
-#: Prior, number of sellers, and published mean ratio of online to offline loss over 20 draws.
+#: Prior, number of sellers, and published ratio of online to offline loss (mean of 20 draws).
 PUBLISHED = [
     (cm.Uniform(1, 5), 10**2, 1.071),
     (cm.Uniform(1, 5), 10**3, 1.017),

@@ -65,7 +65,7 @@ def test_an_acceptance_is_recorded_as_a_sale(market):
     market.decline("no")
     market.quote("open", 1.3)
     market.quote("expensive", 5.0)
-    market.accept("a")  # again
+    market.accept("a")
     offers, sales = market.offers(), market.ledger.sales()
     accepted = offers[offers["status"] == "accepted"]
     for name, column in (("id", "id"), ("epsilon", "epsilon"), ("price", "payment")):
@@ -259,7 +259,7 @@ def test_missing_rows_are_not_charged_but_a_failed_fit_is_charged(opened, tmp_pa
     market = opened()
     rows, read = (tmp_path / "rows.csv").read_bytes(), OnlineFile.market_rows
 
-    def rows_after_deletion(problem):  # delete the rows after the market is closed
+    def rows_after_deletion(problem):  # delete the rows when the market is closed
         if market.is_closed:
             (tmp_path / "rows.csv").unlink()
         return read(problem)

@@ -1,4 +1,4 @@
-"""Test the stored state of online markets, refused steps and their messages."""
+"""Test the stored state of online markets, and the errors of refused steps."""
 
 import json
 import math
@@ -120,7 +120,7 @@ def test_new_plans_depend_only_on_sellers_before_the_stage(tmp_path):
         if declined:
             market.decline(offer.id)
         elif offer.epsilon > 0 and i % 3 == 1:
-            market.accept(offer.id)  # other offers remain open and count as sold
+            market.accept(offer.id)  # open offers count as sold
         sold.append(0.0 if declined else offer.epsilon)
     plans = market.plans()
     assert [plan.after for plan in plans] == sorted(policies) == [0, *policy.stages]
@@ -219,7 +219,7 @@ def test_repeated_quotes_are_synced_before_they_are_returned(market, monkeypatch
     synced = []
     monkeypatch.setattr(store, "sync", lambda path: synced.append(path.name))
     market.quote("s0", BOUGHT)
-    assert synced == []  # the commit has synced the database
+    assert synced == []  # the commit syncs the database
     for read in (lambda: market.quote("s0", BOUGHT), market.offers):
         synced.clear()
         read()
@@ -255,7 +255,7 @@ REPORTS = st.one_of(st.sampled_from([1.0, 1.1, 4.0]), st.floats(1.0, 5.0))
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """Compare a market that is reopened at random times with a dictionary of offers."""
+    """Compare the offers of a market that is reopened at random times with a dictionary."""
 
     @initialize()
     def start(self):
@@ -270,7 +270,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def expected_quote(self, id, sensitivity):
-        """Return the expected offer from the dictionary, or the type of the expected error."""
+        """Return the offer in the dictionary, or the type of the expected error."""
         if id in self.model:
             return self.model[id] if self.model[id]["sensitivity"] == sensitivity else OfferError
         if self.release is not None or len(self.model) == 5:
@@ -363,7 +363,7 @@ TestAgainstADictionary = AgainstADictionary.TestCase
 
 
 def test_a_refused_report_leaves_no_plan(tmp_path):
-    """If the first step of a stage is undone, the process must discard the plan of the stage."""
+    """If the first step of a stage is rolled back, the process must discard the stage's plan."""
     policy = AdaptivePolicy(fixed(60))
     with OnlineMarket.create(tmp_path, policy) as first, OnlineMarket(tmp_path) as second:
         for i in range(10):

@@ -38,7 +38,7 @@ THREE_ROOTS = cm.EmpiricalPrior([0.002] + [(44 + 0.002) / 45] * 44)
 
 @pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
 def test_moments_of_margins_equal_dense_quadrature(name):
-    """Cell means give lower bounds on E[v] and E[v^2], and cell ends give upper bounds."""
+    """The means of cells give lower bounds on E[v] and E[v^2], and their ends give upper bounds."""
     prior = PRIORS[name]()
     fine = dense_cells(prior)
     for level in (0.02, 0.3, 0.9):
@@ -73,7 +73,7 @@ def moments(atoms, price):
     ),
 )
 def test_the_plan_equals_the_optimum_over_the_prior(name, m, cap):
-    """The reference is the exact solution for n equally spaced quantiles of the prior."""
+    """Compare the plan with the exact solution for n equally spaced quantiles of the prior."""
     policy = policy_of(name, m, cap)
     plan = policy.plan
     assert 0 <= plan.gap <= 1e-9
@@ -85,7 +85,7 @@ def test_the_plan_equals_the_optimum_over_the_prior(name, m, cap):
 
 @pytest.mark.parametrize("sigma", [0.01, 12.0, 20.2233, 20.2235])
 def test_the_best_root_equals_the_optimum_of_the_exact_solver(sigma):
-    """At sigma = 20.22339, two of the three roots coincide."""
+    """Two of the three roots coincide at sigma = 20.22339, near two of the tested values."""
     policy = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=sigma, gamma=0.25)
     exact = solve_exact(quantile_form(policy, 45))
     assert policy.plan.objective == pytest.approx(exact.objective, rel=1e-9)
@@ -94,7 +94,7 @@ def test_the_best_root_equals_the_optimum_of_the_exact_solver(sigma):
 
 
 def test_the_best_root_is_chosen_for_a_density_with_several_roots():
-    """The expectation of Eq. (14) has three roots; the plan equals the plan for n quantiles."""
+    """The expectation of Eq. (14) has three roots. The plan is compared with n quantiles."""
     expensive = cm.priors.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
     humps = cm.priors.Mixture([1, 44], [cm.Uniform(0.001, 0.003), expensive])
     policy = cm.OnlinePolicy(humps, 45, mu=3, sigma=2.5, gamma=0.25)
@@ -119,7 +119,7 @@ def test_the_plan_for_a_sample_equals_the_exact_solution(samples, m, weights, ca
     mu, sigma, gamma = 10.0 ** np.array(weights)
     try:
         policy = cm.OnlinePolicy(cm.EmpiricalPrior(samples), m, mu, sigma, gamma, cap)
-    except SolverError:  # sales depend on the last digit of the price
+    except SolverError:  # the total epsilon depends on the last digit of the price
         assert mu**2 / m <= 1e-12 * sigma * gamma * max(samples)
         return
     n = len(samples)
@@ -138,7 +138,7 @@ def test_the_plan_for_a_sample_equals_the_exact_solution(samples, m, weights, ca
 
 
 def test_a_plan_with_an_inaccurate_price_is_refused():
-    """A change of the price by one ulp, 2e-13, changes a guarantee by 1e-5 of its cap."""
+    """A change of the price by one ulp (2e-13) changes a guarantee by 1e-5 of its cap."""
     prior = cm.EmpiricalPrior([1871.0, 89.0, 45.0, 45.0, 495.0, 1052.0, 1704.0, 963.0])
     with pytest.raises(SolverError, match=r"mu=0\.001, .* too many orders of magnitude"):
         cm.OnlinePolicy(prior, 22993, 1e-3, 1e4, 1e4, 2.0)
@@ -190,7 +190,7 @@ def test_both_rules_agree_for_a_uniform_prior_from_zero(q, m, weights):
     prior = cm.Uniform(0, q)
     paper = cm.OnlinePolicy(prior, m, mu, sigma, gamma, rule="algorithm-3")
     general = cm.OnlinePolicy(prior, m, mu, sigma, gamma)
-    if paper.plan.cutoff > 2 * q:  # above all virtual costs
+    if paper.plan.cutoff > 2 * q:  # the price is above all virtual costs
         assert general.plan.objective <= paper.plan.objective * (1 + 1e-12)
         return
     reports = np.linspace(0, min(q, paper.plan.cutoff), 50)
@@ -247,7 +247,7 @@ def test_algorithm_3_refuses_priors_outside_its_assumption(prior, words):
 @pytest.mark.parametrize("cap", [np.inf, 2.0])
 @pytest.mark.parametrize("name", one_in(6, CONTINUOUS))
 def test_a_plan_for_later_sellers_is_certified(name, cap):
-    """The loss of quotes with another price or scale is at least the lower bound of the plan."""
+    """Quotes with another price or scale have a loss of at least the plan's lower bound."""
     prior, buyer = PRIORS[name](), Buyer(1.0, 2.0, 0.5, 1000, cap)
     cells = dense_cells(prior)
     for n, total in ((990, 0.01), (500, 2.0), (10, 0.5)):
@@ -318,7 +318,7 @@ def test_algorithm_3_refuses_a_cap():
     ids=str,
 )
 def test_extreme_parameters_give_a_valid_bound_or_an_error(prior, m, mu, sigma, gamma, cap):
-    """The bound is at most the loss of equal purchases from the cheapest share of sellers."""
+    """The bound is at most the loss of equal purchases from the cheapest sellers."""
     try:
         plan = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap).plan
     except SolverError:

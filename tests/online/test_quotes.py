@@ -11,7 +11,7 @@ from convexmarket.errors import ParameterError, PriorError
 from tests import one_in
 from tests.online.builders import PRIORS, check_payments, check_truth, policy_of, with_half_cap
 
-#: Prior, expected number of sellers and cap.
+#: Prior, expected number of sellers, and cap.
 CASES = [(name, 20, None) for name in PRIORS]
 CASES += [(name, *terms) for name in PRIORS for terms in ((10**4, None), (300, 2.0))]
 
@@ -37,7 +37,7 @@ def test_the_audit_refutes_wrong_payments(monkeypatch):
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 100, 1, 1, 1)
     quote = policy.quote
 
-    def virtual(sensitivity):  # psi*eps, which is correct only in expectation (B, Theorem A.3)
+    def virtual(sensitivity):  # psi*eps has the correct mean (B, A.3)
         epsilon = quote(sensitivity).epsilon
         return cm.online.Quote(epsilon, (2 * np.asarray(sensitivity) - 1) * epsilon)
 
@@ -148,7 +148,7 @@ def test_rents_are_accurate_if_the_price_far_exceeds_all_costs(prior, m, mu, sig
     ids=repr,
 )
 def test_policies_are_truthful_up_to_the_top_if_nearly_all_sellers_sell(prior, mu):
-    """Sales can extend beyond the quantiles that affect expectations."""
+    """Sellers above the highest quantile that is used for expectations can also sell."""
     policy = cm.OnlinePolicy(prior, 100, mu, 1, 1)
     low, high = policy.support
     top = high if np.isfinite(high) else prior.quantile(1 - 1e-15)

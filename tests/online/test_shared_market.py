@@ -1,4 +1,4 @@
-"""Test threads that share a market; tests/process tests shared and killed processes."""
+"""Test threads that share a market. The folder tests/process tests processes."""
 
 import random
 import threading

@@ -1,1 +1,1 @@
-"""Stored results that the package must reproduce; see :mod:`tests.oracles.store`."""
+"""Stored results that the package must reproduce (:mod:`tests.oracles.store`)."""

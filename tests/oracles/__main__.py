@@ -12,7 +12,7 @@ from tests.oracles.store import TOPICS, check, read, recomputed, write
 
 
 def main() -> int:
-    """Run the command; return 1 if a result differs."""
+    """Run the command. Return 1 if a result differs from the stored result, and 0 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracles", description=__doc__)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(TOPICS)}")
     parser.add_argument("--quick", action="store_true", help="use only quick records")

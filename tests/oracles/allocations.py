@@ -15,7 +15,7 @@ import convexmarket as cm
 from tests.oracles.building import market_of
 from tests.oracles.store import TOLERANCE, differences
 
-#: Largest number of sellers whose weights are stored without a summary.
+#: Largest length of an array that is stored in full. Longer arrays are summarised.
 LONGEST = 40
 
 
@@ -45,7 +45,7 @@ def privacy_cost(described: dict[str, Any], eps: np.ndarray) -> np.ndarray:
 
 
 def largest(values: np.ndarray, count: float) -> float:
-    """Sum the ``count`` largest entries; a fractional count adds a fraction of the next entry."""
+    """Sum the ``count`` largest entries. A fractional count adds a fraction of the next entry."""
     ordered, whole = np.append(np.sort(values)[::-1], 0.0), int(count)
     return float(ordered[:whole].sum() + (count - whole) * ordered[whole])
 
@@ -95,7 +95,7 @@ def term_value(term: dict[str, Any], a: np.ndarray, eta: float, costs: np.ndarra
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Allocate the market of a spec and return the numbers to store."""
+    """Compute the allocation in the market of a spec, and return the numbers to store."""
     market = market_of(spec)
     result = cm.allocate(market, **spec["ask"])
     a, costs = result.weights, market.sellers.virtual_costs
@@ -117,7 +117,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
     tolerance = spec.get("tolerance", TOLERANCE)
     allowed = max(spec["ask"]["gap"], stored["gap"]) * (1 + TOLERANCE)
     scale = abs(stored["objective"])
-    slack = tolerance * scale  # allowance for rounding
+    slack = tolerance * scale  # allowed rounding error
     above = slack if spec["exact"] else max(tolerance, spec["ask"]["gap"]) * scale
     upper, lower, bound = new["objective"], stored["lower_bound"], new["lower_bound"]
     wrong = {

@@ -1,4 +1,4 @@
-"""Compare averages over noise, which differ randomly if the sampler changes."""
+"""Compare averages over random noise up to their standard errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = ["ERRORS", "apart_by_chance"]
 
-#: Largest allowed difference of two averages, in standard errors of the difference.
+#: Largest allowed ratio of a difference of averages to its standard error.
 ERRORS = 4.0
 
 
@@ -18,7 +18,7 @@ def apart_by_chance(stored: dict[str, Any], new: dict[str, Any], at: str) -> lis
     if means[0].shape != means[1].shape:
         return [f"{at}: stored {means[0].shape} averages, now {means[1].shape}"]
     errors = np.array([stored["error"], new["error"]], dtype=float)
-    error = np.hypot(*np.nan_to_num(errors))  # the error of a single draw is undefined
+    error = np.hypot(*np.nan_to_num(errors))  # a single draw has the error NaN
     distance = np.abs(means[0] - means[1])
     rounding = 1e-9 * np.maximum(np.abs(means[0]), np.abs(means[1]))
     same = (np.isnan(means[0]) & np.isnan(means[1])) | (means[0] == means[1])

@@ -16,14 +16,14 @@ from tests.oracles.allocations import term_value
 from tests.oracles.building import market_of
 from tests.oracles.store import differences
 
-#: Relative accuracies of objectives and of solutions.
+#: Relative tolerances of objectives and of solutions.
 VALUE, POINT = 1e-7, 1e-3
 #: Statuses of solutions, from the weakest to the strongest claim.
 STATUSES = ("best of several starts", "global for this eta", "global")
 
 
 def value(spec: dict[str, Any], w: np.ndarray, a: np.ndarray, eta: float, costs: Any) -> float:
-    """Evaluate the objective without the package."""
+    """Evaluate the joint objective without code of the package."""
     model = spec["model"]
     rows, labels = np.array(model["X"]), np.array(model["y"])
     market = sum(weight * term_value(term, a, eta, costs) for weight, term in spec["terms"])
@@ -75,7 +75,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
         "status is less": ranks[1] < ranks[0],
     }
     texts = [f"the {text}: stored {stored}, now {new}" for text in wrong if wrong[text]]
-    if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:  # the objectives agree
+    if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:
         for name in ("eta", "norm", "model", "weights"):
             texts += differences(stored[name], new[name], POINT, name)
     if spec["conditions"] and not new["first_order"] <= max(2 * stored["first_order"], 1e-6):

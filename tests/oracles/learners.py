@@ -2,7 +2,7 @@
 
 An input describes a learner by its loss, the kind of its noise and the weights of the rows. The
 functions :func:`_learner` and :func:`_release` choose the classes of the package. The rows are
-deterministic; their cells are multiples of square roots modulo one.
+deterministic, and their cells are multiples of square roots modulo one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.oracles.store import differences
 Numbers = dict[str, Any]
 
 PRIMES = np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0])
-#: Options of the learners, with values for inputs that do not set them.
+#: Options of the learners, with the defaults for inputs that omit an option.
 OBJECTIVE = {"data_norm": 1.0, "calibration": "total", "solver_epsilon": "auto", "tol": 1e-9}
 RIDGE = {"max_norm": None, "sensitivity": "tight", "rounding": "auto"}
 KERNEL = {
@@ -53,7 +53,7 @@ def points(count: int, features: int, shift: float = 0.0) -> np.ndarray:
 
 
 def _granted(spec: dict[str, Any]) -> np.ndarray:
-    """Return the granted epsilon of each row."""
+    """Return the granted epsilons of the rows."""
     unit = points(spec["rows"], 6)[:, 5]
     step = np.arange(unit.size)
     kinds = {
@@ -128,7 +128,7 @@ INNER = {"loss": "logistic", "regularization": 1.0}
 
 
 def _unperturbed(spec: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
-    """Fit a learner without noise, with equal weights or the given weights of a ridge."""
+    """Fit a learner without noise, with equal weights or with the given weights (ridge only)."""
     rows, labels = _rows(spec)
     if spec["kind"] == "ridge":
         weights = np.ones(len(rows))
@@ -148,7 +148,7 @@ def _unperturbed(spec: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
 def _learned(spec: dict[str, Any]) -> Numbers:
     rows, labels = _rows(spec)
     epsilon = _granted(spec)
-    if spec.get("weighting") == "none":  # every row with weight has an infinite epsilon
+    if spec.get("weighting") == "none":  # rows with weight have an infinite epsilon
         epsilon = np.where(epsilon > 0, np.inf, 0.0)
     learner = _learner(spec, epsilon)
     numbers: Numbers = {}
@@ -159,7 +159,7 @@ def _learned(spec: dict[str, Any]) -> Numbers:
         risk["label_noise"] = 0.3
     elif spec["kind"] == "kernel":
         risk = {**CHANCES, "n_points": 7}
-    if spec["kind"] != "search":  # the release uses the learner's defaults
+    if spec["kind"] != "search":  # a private search uses the learner's defaults
         numbers["risk"] = learner.risk(spec["features"], **risk)
     learner.fit(rows, labels, epsilon=epsilon, random_state=Simulation(0))
     numbers["epsilon"] = learner.guarantee_.epsilon
@@ -190,14 +190,14 @@ def _number(value: float | None) -> float:
 
 
 def _averages(drawn: list[np.ndarray], centre: np.ndarray) -> Numbers:
-    """Compute means over draws of the models and of their distances from a centre."""
+    """Compute averages over draws: of the models, and of their distances from a centre."""
     values = np.hstack([drawn, np.abs(np.array(drawn) - centre)])
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     return {"mean": values.mean(axis=0), "error": error}
 
 
 def compare(spec: dict[str, Any], stored: Numbers, new: Numbers) -> list[str]:
-    """Compare exact numbers, minimisers up to a tolerance, and averages up to random errors."""
+    """Compare numbers exactly, minimisers up to a tolerance, and averages up to random errors."""
     stored, new = dict(stored), dict(new)
     texts = []
     for name, allowed in (("unperturbed", 1e-6), ("predictions", 2.0 * spec.get("tol", 0.0))):
@@ -228,7 +228,7 @@ def _release(spec: dict[str, Any], model: Any, epsilon: np.ndarray, seed: int) -
 
 
 def _bound(spec: dict[str, Any], created: Any, model: Any) -> float | tuple[float, float]:
-    """Compute the main error bound of a release."""
+    """Compute the error bound of a release, or two bounds for a semi-interactive release."""
     if spec["kind"] in ("interactive", "public"):
         return created.error_bound
     terms = model.sensitivity_, 1.5, spec["delta"]

@@ -24,7 +24,7 @@ Spec = dict[str, Any]
 
 
 def answer(spec: Spec) -> dict[str, Any]:
-    """Compute the balances after a sequence of steps."""
+    """Perform the steps of a spec. Return the admitted releases and the budgets of the rows."""
     kinds = {"ledger": _ledger, "memory": _memory, "open": _open}
     return kinds[spec["account"]](spec)
 
@@ -77,7 +77,7 @@ def _ledger(spec: Spec) -> dict[str, Any]:
 
 
 def _open(spec: Spec) -> dict[str, Any]:
-    """Charge nested open accounts by fits of a learner that uses the full epsilon of each row."""
+    """Open nested accounts, and charge them by fits that use the full epsilon of each row."""
     budgets = [
         pd.Series(budget) if isinstance(budget, dict) else budget for budget in spec["budgets"]
     ]
@@ -118,7 +118,7 @@ def _fit(rows: pd.DataFrame, epsilon: np.ndarray) -> None:
 
 
 def _outcome(action: Any, *arguments: Any, **named: Any) -> Any:
-    """Perform a step; return a number, "done", "refused", or the name of another error."""
+    """Perform a step. Return a number, "done", "refused", or the name of another error."""
     try:
         result = action(*arguments, **named)
     except BudgetExceededError:

@@ -15,7 +15,7 @@ from tests.oracles.store import TOLERANCE, differences
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Compute the plan of a spec and quote the reports."""
+    """Compute the plan of a policy and the quotes for the reports in a spec."""
     policy = cm.OnlinePolicy(built(spec["prior"]), **spec["policy"])
     plan, reports = policy.plan, np.array(spec["reports"])
     result = {"objective": plan.objective, "eta": plan.eta, "cutoff": plan.cutoff}

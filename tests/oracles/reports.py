@@ -36,18 +36,18 @@ Frames = Mapping[str, pd.DataFrame]
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 #: Current names of experiments whose names differ in the stored records.
 RENAMED = {"pareto": "limits-promise", "variants-limits": "limits-variants"}
-#: Candidates of the problem file when its tables were stored.
+#: Setting of Lambda with which the tables were stored.
 LAMBDAS = "learner.regularization=[0.01, 0.03, 0.1]"
 SETTINGS = {
     "wdbc": ["objective.mu=[1.0, 3.0]", "objective.sigma=[3.0, 10.0, 30.0]", LAMBDAS],
     "synthetic": ["objective.mu=[0.3, 1.0, 3.0]", "objective.sigma=[0.3, 1.0, 3.0]", LAMBDAS],
 }
-#: Smallest scale for relative tolerances, as a share of the largest value of the column.
+#: A relative tolerance refers to at least this fraction of the largest value of the column.
 SMALL = 1e-3
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Run a script of ``problems/papers`` or a problem file; return the tables to compare."""
+    """Run a script of ``problems/papers`` or a problem file. Return the tables to compare."""
     script = RENAMED.get(spec["problem"], spec["problem"]).replace("-", "_")
     if script in [*NAMES, *chain(*PARTS.values())]:
         return select(spec["tables"], _renamed(experiment(script).compute()))
@@ -106,7 +106,7 @@ def _select(layout: Layout, frames: Frames) -> dict[str, Any]:
 
 
 def _sortable(cell: Any) -> Any:
-    """Convert a cell to a sortable key; floats are rounded to nine digits."""
+    """Convert a cell to a sort key. Floats are rounded to nine digits."""
     if isinstance(cell, float):
         return float(f"{cell:.9g}")
     return str(cell) if isinstance(cell, list | dict) else cell
@@ -134,7 +134,7 @@ def _summary(values: pd.Series) -> Any:
 
 
 def _choices(layout: Layout, rows: pd.DataFrame, frames: Frames) -> list[str]:
-    """Return the values of the columns ``choices`` for each row, as texts."""
+    """Return the text of each row's values in the columns ``choices``."""
     if not layout.get("choices"):
         return []
     table, *columns = layout["choices"]
@@ -157,13 +157,13 @@ def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -
     spread = drawn.groupby(keys, dropna=False)[rule["column"]].agg(["std", "count"]).reset_index()
     outcome = rows[keys].merge(spread, on=keys, how="left")
     share = 1.0 / np.sqrt(outcome["count"])
-    if rule["statistic"] == "std":  # twice the error for normal draws, because the tails are heavy
+    if rule["statistic"] == "std":  # twice the error of normal draws, because tails are heavy
         share = 2.0 / np.sqrt(2.0 * outcome["count"])
     return (outcome["std"] * share).tolist()
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Compare tables according to their layouts."""
+    """Compare stored tables with new tables according to the layouts."""
     texts = []
     for name, layout in spec["tables"].items():
         outcome = new.get(name)
@@ -211,7 +211,7 @@ def _same_keys(stored: list[Any], new: list[Any]) -> bool:
 def _cells(
     column: str, stored: list[Any], new: list[Any], equal: list[bool], tolerance: float
 ) -> list[str]:
-    """Compare the cells of a column, which are numbers, texts or summaries."""
+    """Compare the stored and new cells of a column, which are numbers, texts or summaries."""
     pairs = [(place, stored[place], new[place]) for place in np.flatnonzero(equal)]
     numbers = [a for _, a, _ in pairs if isinstance(a, float) and np.isfinite(a)]
     largest = max(map(abs, numbers), default=0.0)

@@ -44,19 +44,19 @@ def read(topic: str) -> list[Record]:
 
 
 def write(topic: str, records: Iterable[Record]) -> None:
-    """Write the records of a topic. Equal records give equal bytes."""
+    """Write the records of a topic to a file. Files with equal records have equal bytes."""
     lines = (json.dumps(record, separators=(",", ":"), default=_plain) for record in records)
     text = "".join(f"{line}\n" for line in lines)
     (DATA / f"{topic}.jsonl.xz").write_bytes(lzma.compress(text.encode(), preset=9))
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy arrays and scalars to Python objects; JSON stores floats exactly."""
+    """Convert NumPy arrays and scalars to Python objects, whose floats JSON stores exactly."""
     return value.tolist()
 
 
 def recomputed(topic: str, spec: Any) -> dict[str, Any]:
-    """Compute the answer to a spec in the form in which it is stored."""
+    """Compute the answer to a spec, and convert it to the stored form."""
     module = importlib.import_module(f"tests.oracles.{topic}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LooseCertificateWarning)
@@ -68,7 +68,7 @@ def recomputed(topic: str, spec: Any) -> dict[str, Any]:
 
 
 def check(topic: str, record: Record) -> list[str]:
-    """Recompute an answer; return a text for each difference from the stored answer."""
+    """Recompute an answer, and return a text for each difference from the stored answer."""
     stored, new = record["answer"], recomputed(topic, record["spec"])
     module = importlib.import_module(f"tests.oracles.{topic}")
     custom: Callable[..., list[str]] | None = getattr(module, "compare", None)
@@ -78,12 +78,12 @@ def check(topic: str, record: Record) -> list[str]:
 
 
 def failures(topic: str, records: Iterable[Record]) -> list[str]:
-    """Compare records with recomputed answers; return the differences with the record names."""
+    """Compare records with recomputed answers. Return the record names and the differences."""
     return [f"{topic}/{item['name']}: {text}" for item in records for text in check(topic, item)]
 
 
 def differences(stored: Any, new: Any, tolerance: float = TOLERANCE, at: str = "") -> list[str]:
-    """Compare two answers; return a text for each difference.
+    """Compare two answers, and return a text for each difference.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def _numbers(values: list[Any]) -> bool:
 
 
 def _distances(stored: list[float], new: list[float], tolerance: float, at: str) -> list[str]:
-    """Compare vectors. NaN equals NaN, and an infinity equals only the same infinity."""
+    """Compute differences of vectors. NaN equals NaN, and an infinity equals itself."""
     a, b = np.asarray(stored, dtype=float), np.asarray(new, dtype=float)
     with np.errstate(invalid="ignore"):
         distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))

@@ -1,4 +1,4 @@
-"""Compare the quick records with recomputed answers; the campaign compares all records."""
+"""Compare the quick records with recomputed answers. The campaign compares all records."""
 
 import pytest
 

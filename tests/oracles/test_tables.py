@@ -26,7 +26,7 @@ LAYOUTS = {
 
 
 def frames(seed=0, shift=0.0):
-    """Return the tables of two points; each point has 50 draws and 30 sellers."""
+    """Return the tables of two scenarios, each with 50 draws and 30 sellers."""
     points = pd.DataFrame({"scenario": ["a", "b"], "gamma": [0.1 + 0.2, 1.0]})
     test = np.random.default_rng(seed).normal(0.3 + shift, 0.1, (2, 50))
     curve = points.assign(eta=[2.0, 3.0], fair=[True, False], sigma=1.0, error=test.mean(axis=1))

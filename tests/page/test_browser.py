@@ -1,4 +1,4 @@
-"""Tests of report pages in headless Chromium: loading from disk, layout and interaction."""
+"""Test report pages in headless Chromium: loading from disk, layout and interaction."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         chrome = webdriver.Chrome(options=options, service=Service(driver))
     except WebDriverException as error:
         pytest.skip(f"the browser does not start: {error.msg}")
-    chrome.get("about:blank")  # the first tab loads internal pages of the browser
+    chrome.get("about:blank")  # the first tab requests pages of the browser
     yield chrome
     chrome.quit()
 
@@ -179,7 +179,7 @@ def test_a_header_sorts_numbers_numerically(browser: Any, page: Path) -> None:
     assert column(browser, 0) == rising
     head.find_element(By.TAG_NAME, "button").click()
     assert head.get_attribute("aria-sort") == "descending"
-    assert column(browser, 0) == [*rising[-2::-1], "s9"]  # missing numbers remain at the end
+    assert column(browser, 0) == [*rising[-2::-1], "s9"]  # missing numbers are always last
 
 
 def test_a_filter_hides_rows(browser: Any, page: Path) -> None:

@@ -1,4 +1,4 @@
-"""LibreOffice does not read formulas from written CSV files."""
+"""LibreOffice finds no formulas in CSV files that the package writes."""
 
 import shutil
 import subprocess
@@ -52,5 +52,5 @@ def test_libreoffice_finds_no_formulas(converted, separator):
 
 @pytest.mark.skipif(OFFICE is None, reason="needs LibreOffice")
 def test_libreoffice_finds_formulas_in_unguarded_cells(converted):
-    """Check that the previous test detects formulas."""
+    """Check that the previous test would detect formulas."""
     assert "table:formula" in converted("bare", "comma")[0]

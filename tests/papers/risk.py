@@ -1,4 +1,4 @@
-r"""Proven and printed constants of A, Theorem II.4, and a bound on the norm that it assumes."""
+r"""Constants of A, Theorem II.4, as proven and as printed, and a bound on the model's norm."""
 
 from functools import partial
 

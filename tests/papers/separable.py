@@ -56,7 +56,7 @@ class ErrorBound(NamedTuple):
 
 
 def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regularization=0.0):
-    r"""Bound the share of wrong predictions after a purchase of m separable rows.
+    r"""Bound the rate of wrong predictions after a purchase of m separable rows.
 
     The weights do not depend on the rows. The model minimises over the ball of radius ``max_norm``.
     Regularization adds :math:`\Lambda\beta^2/2`. For many sellers, ``training`` tends to
@@ -71,7 +71,7 @@ def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regular
 
 
 def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, share=1.0):
-    r"""Bound the probability that error plus payments exceeds its limit by more than ``excess``.
+    r"""Bound the probability that the loss exceeds its limit for many sellers by ``excess``.
 
     The bound is the leading order in m for a buyer who minimises it, and at most 1. A, Theorem IV.5
     states :math:`O(e^{-\nu m^{1/4}/(2\beta)})`. Here the exponent is larger, because mu grows with
@@ -91,7 +91,7 @@ def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, s
 
 
 class SeparableLimit(NamedTuple):
-    """Error and payments for many sellers, and the norm of the corresponding model."""
+    """Limits of error and payments for many sellers, and the bound on the norm of the model."""
 
     error: float
     payments: float
@@ -117,7 +117,7 @@ def separable_limit(margin, lowest_cost, gamma, noise_norm, max_norm=None):
 
 
 def separable_budget(error, margin, lowest_cost, noise_norm):
-    """Compute payments that suffice for an error with any number of sellers (A, Section I.A)."""
+    """Compute payments that suffice for a given error and any number of sellers (A, I.A)."""
 
     def budget(beta):
         room = error - _fit(margin, beta)

@@ -1,4 +1,4 @@
-"""Leading order of the loss of many sellers, and curves compared at equal payments."""
+"""Test the leading order of the loss for many sellers, and curves at equal payments."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Descents, projections and payments of the papers for the joint problem."""
+"""Test the descents, projections and payments of the papers for the joint problem."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from problems.papers.methods.joint_payments import changed, joint_payment, unavo
 from problems.papers.methods.release_draws import MOST_BYTES, _non_interactive
 from problems.papers.methods.ridge_losses import sampling_chances
 
-#: With a large weight of the spread, all sellers sell, and descents in z converge.
+#: Terms with a large weight of the spread. All sellers sell, and descents in z converge.
 TERMS = Terms(20.0, 10.0, 0.1, squared=True)
 
 

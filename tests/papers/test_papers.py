@@ -1,4 +1,4 @@
-"""The scripts of the papers' experiments: stored rows, falsifiable claims and reports."""
+"""Test the scripts of the papers' experiments: stored rows, falsifiable claims and reports."""
 
 import numpy as np
 import pandas as pd
@@ -14,10 +14,10 @@ from tests.oracles.store import read
 
 SPECS = {RENAMED.get(each["name"], each["name"]): each["spec"] for each in read("reports")}
 REPORTS = [name.replace("_", "-") for name in NAMES]
-#: Name of the report that contains each part.
+#: Name of the report that contains each part of an experiment.
 HOME = {part.replace("_", "-"): report for report in PARTS for part in PARTS[report]}
 ALONE = sorted([*(name for name in REPORTS if name.replace("-", "_") not in PARTS), *HOME])
-#: A table of each experiment with the same rows in quick and full runs, and the keys of the table.
+#: A table of each experiment whose rows are equal in quick and full runs, and its key columns.
 ROWS = {
     "limits-variants": ("runs", ["market", "value"]),
     "limits": ("points", ["objective.payments.weight", "constraints.max_epsilon"]),
@@ -64,8 +64,8 @@ def test_a_quick_run_reproduces_the_stored_rows(name):
     table, keys = rows_of(name)
     quick = experiment(name).compute(quick=True)[table]
     of = list(SPECS[name]["tables"].values())
-    layouts = [each for each in of if each["table"] == table] or of  # the first table of a market
-    if "model" in keys:  # the naive model has several rows for the same keys
+    layouts = [each for each in of if each["table"] == table] or of  # the layout of the first table
+    if "model" in keys:  # rows of the naive model can have equal keys
         quick = quick[quick.model != "naive"]
     both = quick.merge(stored(name)[table], on=keys, suffixes=("", "_stored"))
     assert len(both) == len(quick) > 0
@@ -84,13 +84,13 @@ def test_a_quick_run_reproduces_the_stored_rows(name):
 
 
 def verdicts(name, frames):
-    """Return the verdict of each claim."""
+    """Return a dictionary with the verdict of each claim."""
     claims = experiment(name).claims(frames)
     return {text: np.asarray(holds).tolist() for text, holds, _, _ in claims}
 
 
 def is_read(claims, before, frames):
-    """Check whether incomplete tables change the claims or raise an error."""
+    """Check whether claims change or raise an error if their tables are incomplete."""
     try:
         return repr(list(claims(frames))) != before
     except (LookupError, NameError, AttributeError, ValueError, TypeError):
@@ -98,7 +98,7 @@ def is_read(claims, before, frames):
 
 
 def changed(name, frames, rng):
-    """Yield tables with a change in one of the columns that the claims use."""
+    """Yield tables in which one of the columns that the claims use is changed."""
     claims = experiment(name).claims
     before, read = repr(list(claims(frames))), []
     for name, frame in frames.items():

@@ -1,4 +1,4 @@
-"""Margins of separable rows, and error bounds for many sellers (A, IV.5; B, 3.4)."""
+"""Test margins of separable rows, and error bounds for many sellers (A, IV.5; B, 3.4)."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ LN2 = np.log(2)
 
 
 def rows(m, rng, margin=0.3):
-    """Draw rows from the unit disc with a minimum distance to the line through (1, -1)."""
+    """Draw rows from the unit disc that have a minimum distance from the line through (1, -1)."""
     X = rng.normal(size=(4 * m + 100, 2))
     X *= (np.sqrt(rng.uniform(size=len(X))) / np.linalg.norm(X, axis=1))[:, None]
     X = X[np.abs(X @ [1, 1]) / np.sqrt(2) >= margin][:m]
@@ -83,12 +83,12 @@ def test_the_bound_holds_after_exact_and_online_purchases(online):
         w = trained(X[some], y[some], bought.weights[some], noise, beta)
         fit = bought.weights @ np.logaddexp(0, -y * (X @ w))
         best = np.logaddexp(0, -0.3 * beta) + 2 * beta * np.linalg.norm(noise)
-        assert fit <= best + 1e-9  # the step of the proof that uses the noise twice
+        assert fit <= best + 1e-9  # the proof uses the noise twice here
         assert np.mean(np.sign(fresh @ w) != labels) <= sum(bound)
 
 
 def test_with_natural_logarithms_the_theorem_is_false():
-    """The best bounded model misclassifies 9 of 10 rows, more than ln(1 + exp(-rho*beta))."""
+    """The best bounded model errs on 9 of 10 rows. With ln, the bound would be below 9/10."""
     X = np.array([[1e-3, -0.1]] * 9 + [[1e-3, 0.99]])
     y, weights, beta = np.ones(10), np.full(10, 0.1), 0.1
     margin = separation_margin(X, y)
@@ -116,7 +116,7 @@ def test_the_tail_equals_that_of_the_bound_and_is_below_the_printed_one():
 
 
 def test_the_exponent_of_the_papers_tail_decreases_with_gamma():
-    """A's proof has delta = exp(-E_3 nu m^(1/4)), while the statement has 1/(2 beta)."""
+    """The proof in A has delta = exp(-E_3 nu m^(1/4)), but the theorem has 1/(2 beta)."""
     beta, density = 5.0, 1 / 8
     e_2 = 4 * density**-0.25
     for gamma, follows in ((1e-6, True), (1.0, False)):
@@ -161,7 +161,7 @@ def test_a_bounded_budget_suffices_for_any_error():
     assert np.all(np.diff(budgets) > 0)
     assert np.isfinite(budgets).all()
     assert separable_budget(0.1, 0.3, 1e-3, length) == pytest.approx(budgets[1] / 1e3)
-    # the payments suffice for the error, and smaller payments are not among the limits
+    # no limit has smaller payments for its error
     for gamma in np.logspace(-6, 0, 13):
         limit = separable_limit(0.3, 1.0, gamma, length)
         if limit.error < 1:

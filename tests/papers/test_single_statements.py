@@ -1,4 +1,4 @@
-"""Tests of statements in docs/statements.toml that no other test covers."""
+"""Test statements of docs/statements.toml that no other test covers."""
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ from tests import ROOT
 def test_the_moments_of_small_margins_follow_from_the_density_of_the_virtual_cost(prior):
     """The limits are f lambda^2 / (2 gamma) and f lambda^3 / (3 gamma) (A, Eqs. (36), (37))."""
     gamma = 0.7
-    density = prior.pdf(0.0) / 2  # of the virtual cost, which is about 2c near 0
+    density = prior.pdf(0.0) / 2  # the virtual cost is about 2c near 0
     for multiplier, tolerance in ((1e-3, 4e-3), (1e-5, 4e-5)):
-        top = multiplier / gamma  # margins are zero beyond this virtual cost
+        top = multiplier / gamma  # margins are zero above this virtual cost
         for power, expected in (
             (1, density * multiplier**2 / (2 * gamma)),
             (2, density * multiplier**3 / (3 * gamma)),
@@ -70,13 +70,13 @@ def test_output_perturbation_as_printed_keeps_the_granted_epsilon():
     )
     audit = cm.audit_privacy(learner, X, y, epsilon=granted, n_rows=1, random_state=0)
     assert audit.passed
-    assert audit.ratio > 0.3  # the attack is effective, although the printed noise is too large
+    assert audit.ratio > 0.3  # the attack is effective, although the noise is too large
     fitted = learner.fit(X, y, epsilon=granted, random_state=cm.privacy.Simulation(0))
     assert (fitted.epsilon_ <= granted * (1 + 1e-12)).all()
 
 
 def test_table_14_is_reproduced_within_a_factor_of_one_and_a_half():
-    """Compare 72 private cells of R, Table 14, with standard deviations for each lambda."""
+    """Compare 72 cells of R, Table 14, for private models with a computation for each lambda."""
     cells = read_tables(ROOT / "reports/ridge")["ridge-medical-published"]
     table = cells[cells.file.str.endswith("table14.csv") & (cells.method != "nonprivate")]
     assert len(table) == 72
@@ -85,5 +85,5 @@ def test_table_14_is_reproduced_within_a_factor_of_one_and_a_half():
 
 
 def test_virtual_costs_equal_those_of_appendix_c():
-    """Check c = 0.1 and 0.6 of U[0, 1] (B, Appendix C)."""
+    """Check the virtual costs of c = 0.1 and c = 0.6 for U[0, 1] (B, Appendix C)."""
     np.testing.assert_allclose(cm.Uniform(0, 1).virtual_cost([0.1, 0.6]), [0.2, 1.2], rtol=1e-15)

@@ -100,7 +100,7 @@ histograms = st.builds(
     ),
     st.sampled_from([0.0, 0.02, 1.0]),
 )
-# With few distinct values, most samples have ties.
+# Samples of few distinct values, most of which have ties.
 tied_samples = st.lists(
     st.one_of(st.integers(0, 5).map(float), st.floats(0, 10)), min_size=1, max_size=12
 )
@@ -172,7 +172,7 @@ def test_virtual_cost_is_correct_if_the_density_is_zero_or_infinite_at_an_end():
 
 
 def test_virtual_costs_are_accurate_if_probabilities_underflow():
-    # For a gamma prior, F/f tends to c/shape at zero; the upper tail is nearly exponential.
+    # For a gamma prior, F/f tends to c/shape at zero. The upper tail is nearly exponential.
     assert Exponential(0.05).virtual_cost(1e-20) == pytest.approx(2e-20, rel=1e-14)
     assert Exponential(1).virtual_cost(700.0) == pytest.approx(700 + np.expm1(700.0), rel=1e-12)
     assert Exponential(1).virtual_cost(1e6) == np.inf
@@ -417,7 +417,7 @@ def test_parse_prior_accepts_a_mixture():
         (lambda: Uniform(0, np.inf), "high = inf; give a finite number"),
         (lambda: Exponential(0), "Exponential: mean = 0; give a finite number in .2e-308, inf"),
         (lambda: Beta(1, None), "Beta: b = None; give a finite number in .2e-308, 1e.08"),
-        (lambda: Beta(1, 5e-324), "give a finite number in .2e-308"),  # scipy would end the process
+        (lambda: Beta(1, 5e-324), "give a finite number in .2e-308"),  # SciPy would end the process
         (lambda: Prior.from_scipy(stats.beta(1, 5e-324)), "0 or at least 2e-308"),
         (lambda: LogNormal(-1e4, 1), "log_mean = -10000.0; give a finite number in .-7e.02"),
         (lambda: EmpiricalPrior([]), "samples must not be empty.*got 0 samples"),

@@ -1,4 +1,4 @@
-"""Guarantees, worst-case mechanisms, searches and checks that several test modules use."""
+"""Define guarantees, worst-case mechanisms, searches and checks for several test modules."""
 
 import contextlib
 import itertools
@@ -38,7 +38,7 @@ def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:
 
 # ------------------------------------------------------------------------- sequences of releases
 
-#: Constructor of a guarantee for each law of a profile.
+#: Constructors of guarantees, by the distribution of the noise.
 MAKERS = {"pure": Guarantee.pure, "laplace": Guarantee.laplace, "gaussian": Guarantee.gaussian}
 
 
@@ -50,7 +50,7 @@ def first(release, *others):
     return lambda: itertools.chain([release], itertools.cycle(others))
 
 
-#: Budget, delta, largest ratio of dp-accounting's count to the account's count, and releases.
+#: Budget, delta, largest allowed ratio of dp-accounting's count to ours, and releases.
 SEQUENCES = {
     "Gaussian 0.02": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.02))),
     "Gaussian 0.005": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.005))),
@@ -149,11 +149,11 @@ def check_gamma_sphere(n_features, n_draws, least_p, draw=gamma_sphere_noise) ->
         assert abs(stats.spearmanr(cosine, norms).statistic) < 4 / np.sqrt(n_draws)
 
 
-REJECTED = 1e-6  # smaller p-values reject a distribution
+REJECTED = 1e-6  # a test rejects a distribution if the p-value is smaller
 
 
 def lattice_p_value(draws, scale, log_density=discrete_laplace_log_density) -> float:
-    """Compute the p-value of a chi-square test of draws, where each tail is one class."""
+    """Compute the p-value of a chi-square test of draws, in which each tail is one class."""
     edge = int(np.ceil(4 * float(scale))) + 1
     chances = np.exp(log_density(np.arange(-edge, edge + 1), scale))
     tail = (1.0 - chances.sum()) / 2.0
@@ -167,7 +167,7 @@ def lattice_p_value(draws, scale, log_density=discrete_laplace_log_density) -> f
 
 
 def check_lattice_law(scale, n_draws, off) -> None:
-    """Check that draws have the given scale, and that the test rejects a slightly wrong scale."""
+    """Check that a test accepts draws with the given scale, and rejects slightly wrong scales."""
     draws = discrete_laplace(scale, n_draws, np.random.default_rng(11))
     assert len(draws) == n_draws
     assert lattice_p_value(draws, scale) > REJECTED
@@ -203,12 +203,12 @@ def check_attacks(d, alpha, weight, n_others, count) -> None:
     worst = max(attack(d, alpha, n_others, weight, seed) for seed in range(count))
     claimed = ridge_sensitivity(alpha, d, sensitivity="tight")
     assert worst <= claimed * (1 + 1e-9), (worst, claimed)
-    if weight < 0.01:  # for larger weights, the curvature of the row reduces the change
+    if weight < 0.01:  # at larger weights, the curvature of the row's loss reduces the change
         assert worst >= 0.7 * claimed, (worst, claimed)
 
 
 def largest(function, bounds) -> float:
-    """Maximise a function over a box by local searches from a grid of points."""
+    """Compute the maximum of a function over a box by local searches from a grid of points."""
     lattice = itertools.product(*(np.linspace(low, high, 5)[1:4] for low, high in bounds))
     return max(
         -minimize(

@@ -30,7 +30,7 @@ from tests.privacy.builders import (
     most_admitted,
 )
 
-NEAR = 1e-9  # relative distance to the budget within which the decisions can differ
+NEAR = 1e-9  # relative distance to the budget at which decisions can differ
 
 
 def state(account: PrivacyAccountant):
@@ -43,7 +43,7 @@ def state(account: PrivacyAccountant):
 
 @st.composite
 def histories(draw):
-    """Draw budgets, a delta, and releases whose costs are shares of the budgets."""
+    """Draw budgets, a delta, and releases whose epsilons are fractions of the budgets."""
     n_rows = draw(st.integers(1, 5))
     budget = [draw(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 7.0, 500.0])) for _ in range(n_rows)]
     delta = draw(st.sampled_from([1e-9, 1e-3, 0.0]))
@@ -121,7 +121,7 @@ def test_admitted_sequences_are_nearly_as_long_as_with_exact_accounting(name) ->
 def test_a_release_is_dominated_by_its_equivalent_gaussian_noise(
     law, shift, reserves, place
 ) -> None:
-    """Compare hockey-stick divergences of a release and of Gaussian noise, both with a reserve."""
+    """Compare the hockey-stick divergences of a release and of its equivalent Gaussian noise."""
     sharp = shift**2 * (1 + shift**2 / 8) if law == "pure" else shift**2 * (1 - shift / 6)
     reserve = 1.125 * sharp * reserves
     cost = sharp + sharp**2 / (4 * reserve)
@@ -154,7 +154,7 @@ def expected_divergence(law: str, shift: float, square: float, loss: float) -> f
     one_in(3, [(2.0, 0.02, (1, 10), 0.2), (1.0, 0.1, (1, 4), 0.1), (0.6, 0.3, (1, 3), 0.15)]),
 )
 def test_no_adaptive_choice_of_releases_exceeds_delta(budget, delta, steps, unit) -> None:
-    """Compute the success of the best adaptive adversary by dynamic programming over losses."""
+    """Compute the delta of the best adaptive adversary by dynamic programming over losses."""
 
     def fits(many) -> bool:
         account = PrivacyAccountant([budget], delta)

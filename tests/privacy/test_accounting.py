@@ -22,7 +22,7 @@ from tests import one_in
 ACCOUNTINGS = ("sharp", "paper")
 
 log_scale = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)
-#: A few values of Lambda / R^2, so that profiles are cached, and powers of two for R.
+#: Few values of Lambda / R^2, so that profiles are cached. R is a power of two.
 strength = st.sampled_from([1e-5, 1e-3, 0.03, 0.3, 5.0, 1e5])
 radius = st.sampled_from([0.25, 1.0, 8.0])
 raw_weight = st.one_of(st.just(0.0), st.floats(1e-12, 1))
@@ -71,7 +71,7 @@ def test_the_bounds_are_ordered(raw, eta, strength, data_norm) -> None:
     assert np.all(weights * eta / 2 <= sharp * slack)
     assert np.all(sharp <= joint)
     assert np.all(weights * eta <= joint * slack)
-    # apart is the sum of separate bounds on the shift and on the Jacobian
+    # ``apart`` is the sum of separate bounds on the shift and on the Jacobian
     assert np.all(joint <= apart * slack)
     assert np.all(apart <= paper * slack)
     assert np.all(sharp[weights == 0] == 0)
@@ -138,7 +138,7 @@ def test_the_second_noise_is_charged_to_used_rows(accounting, extra) -> None:
     )
     used = np.array(weights) > 0
     assert np.all(total[used] <= np.array(weights)[used] * eta)
-    # the smallest epsilon determines the result
+    # the smallest epsilon determines eta
     assert total[2] == pytest.approx(0.2 * eta, rel=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""Test automatic charges, the identity of rows and budgets of accounts in context managers."""
+"""Test accounts as context managers: automatic charges, the identity of rows, and budgets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def charge(epsilon, names=None, delta=0.0, **options):
 
 @pytest.fixture
 def counted():
-    """Open an account without a limit, which records the charges of a test."""
+    """Open an account with an infinite budget, which records the charges of a test."""
     with account(budget=np.inf) as opened:
         yield opened
 
@@ -141,7 +141,7 @@ def test_a_budget_refuses_the_fit_that_would_exceed_it_and_charges_nothing(count
         assert counted.spent.to_dict() == before
     ridge().fit(X[3:], y[3:], epsilon=0.75)
     assert clinic.spent.to_dict() == before
-    with clinic, pytest.raises(BudgetExceededError, match="'Ida'"):  # opened again
+    with clinic, pytest.raises(BudgetExceededError, match="'Ida'"):
         ridge().fit(X[3:], y[3:], epsilon=0.75)
 
 

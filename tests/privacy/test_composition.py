@@ -37,12 +37,12 @@ def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
     return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
 
 
-ROUNDING = 1e-12  # error of a sum of a few hundred logarithms, divided by max(1, sum)
+ROUNDING = 1e-12  # relative error of a sum of hundreds of logs
 SMALL_ORDERS = np.searchsorted(ORDERS, [1e-3, 0.1, 1.0, 5.0, 30.0])
 
 
 def moments_of(log_p, log_q) -> np.ndarray:
-    """Compute the moments by sums over all outcomes."""
+    """Compute the moments of the privacy loss by sums over all outcomes."""
     return logsumexp(log_p + ORDERS[:, None] * (log_p - log_q), axis=1)
 
 
@@ -61,7 +61,7 @@ def normalised(logs) -> np.ndarray:
 
 
 def pure_pair(rng, epsilon, n_outcomes):
-    """Draw two distributions with log-ratios in [-epsilon, epsilon], many of them at an end."""
+    """Draw two distributions whose log-ratios are in [-epsilon, epsilon], many at an endpoint."""
     log_q = np.log(rng.dirichlet(np.full(n_outcomes, rng.choice([0.1, 1.0, 10.0]))) + 1e-300)
     log_q = normalised(log_q)
     raw = rng.choice([-1.0, 0.0, 1.0], n_outcomes) * epsilon * 10.0 ** rng.uniform(-1, 1)
@@ -145,7 +145,7 @@ def test_no_pure_pair_exceeds_its_bounds(seed, log_epsilon, n_outcomes) -> None:
     extreme=st.booleans(),
 )
 def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choices, extreme) -> None:
-    """Change every exponent by at most half the spread, and many by exactly half the spread."""
+    """Change the exponents by at most half the spread, often by exactly half the spread."""
     rng = np.random.default_rng(seed)
     spread = 10.0**log_spread
     exponents = rng.standard_normal(n_choices) * 10.0 ** rng.uniform(-2, 1.5)
@@ -158,7 +158,7 @@ def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choice
 
 
 def growth(log_p, log_q, updates, kappa) -> np.ndarray:
-    """Compute the logarithm of the expected growth factor for each order."""
+    """Compute log E[exp(order * loss - kappa * update)] for each order."""
     losses = ORDERS[:, None] * (log_p - log_q)
     return logsumexp(log_p + losses - np.where(updates, kappa[:, None], 0.0), axis=1)
 
@@ -175,7 +175,7 @@ def test_the_charge_of_an_update_covers_its_round_for_any_definition(
     epsilon = 10.0**log_epsilon
     log_p, log_q = pure_pair(rng, epsilon, n_outcomes)
     updates = rng.random(n_outcomes) < rng.random()
-    # outcomes without an update are merged
+    # merges outcomes without an update
     log_p = np.append(log_p[updates], logsumexp(log_p[~updates]) if not updates.all() else -800.0)
     log_q = np.append(log_q[updates], logsumexp(log_q[~updates]) if not updates.all() else -800.0)
     seen = np.append(np.ones(updates.sum(), dtype=bool), False)
@@ -227,7 +227,7 @@ def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -
     for bound in bounds.values():
         if np.isfinite(bound):
             assert responses_delta(epsilon_each, count, float(bound)) <= delta * (1 + 1e-9)
-    # for many responses, 60 % of the tight bound would be too small
+    # for many responses, 60 % of the tight bound is invalid
     if count == 1000:
         assert responses_delta(epsilon_each, count, 0.6 * float(bounds["pure"])) > delta
 

@@ -17,7 +17,7 @@ def test_the_noise_has_the_stated_law(n_features):
 
 
 class Recorded:
-    """A generator that only draws uniform integers, and records them."""
+    """Generator that draws only uniform integers and records the draws."""
 
     def __init__(self, seed, zero_words=()):
         self._rng, self._zero_words = np.random.default_rng(seed), set(zero_words)
@@ -45,7 +45,7 @@ def sine(x):
 
 
 def ideal(drawn, n, fractions):
-    """Compute the noise for the given integers with more digits."""
+    """Compute the noise for the given integers in sixty-digit arithmetic."""
     feed, more = iter(drawn), iter(fractions)
 
     def zeros(size):
@@ -93,7 +93,7 @@ def ideal(drawn, n, fractions):
 def test_every_coordinate_is_within_the_claimed_distance_of_the_ideal(
     n, seed, zero_words, fraction
 ):
-    """Append arbitrary digits to the 53 random digits of each draw."""
+    """The ideal noise uses the 53 random bits of each draw, followed by arbitrary bits."""
     recorded = Recorded(seed, zero_words)
     vector = gamma_sphere_draw(n, recorded)
     with localcontext() as context:

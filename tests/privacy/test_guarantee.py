@@ -54,7 +54,7 @@ def test_the_statement_describes_the_row_with_the_largest_epsilon(epsilon, delta
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.0), (1.0, 0.0), (1.0, 0.2), (3.0, 1e-3)])
 def test_the_stated_guessing_probability_is_that_of_the_worst_mechanism(epsilon, delta) -> None:
-    """Compare the stated probability with that of the worst mechanism, a randomised response."""
+    """Compare the stated probability with randomised response, which is the worst mechanism."""
     right = delta + (1 - delta) * np.exp(epsilon) / (1 + np.exp(epsilon))
     assert f"at most {100 * right:.1f} % instead" in str(guarantee([epsilon], delta))
 

@@ -33,7 +33,7 @@ from tests.privacy.builders import (
 
 
 def rounded(values, step):
-    """Round values to whole numbers of steps."""
+    """Divide values by the lattice step, and round the ratios to integers."""
     return whole_steps(values, step, math.inf).tolist()
 
 
@@ -48,7 +48,7 @@ def test_the_sampler_has_the_stated_law(scale):
 @pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
 def test_the_sampler_uses_only_integers(draw):
     class IntegersOnly:
-        """A generator that only draws uniform integers."""
+        """Generator that draws only uniform integers."""
 
         def __init__(self):
             self._rng = np.random.default_rng(0)
@@ -155,7 +155,7 @@ def test_no_privacy_loss_exceeds_the_claim(pair, exponent, scale):
 
 
 def test_the_claim_is_attained():
-    """Check tiny changes of all coordinates, each of which crosses a rounding boundary."""
+    """Check tiny changes by which all coordinates are rounded to another integer."""
     low, high = [0.4999] * 3, [0.5001] * 3
     moves = float(lattice_moves(0.0007, 1.0, 3))
     assert largest_loss(rounded(low, 1.0), rounded(high, 1.0), 5) == Fraction(moves) / 5
@@ -180,7 +180,7 @@ def test_a_calibrated_scale_satisfies_every_epsilon_exactly(rows):
     seed=st.integers(0, 2**32),
 )
 def test_the_second_noise_hides_which_of_two_near_vectors_was_computed(n, distance, epsilon, seed):
-    """Compare results whose errors have the maximal norm and opposite directions."""
+    """Compare two results whose errors have the maximal norm and opposite directions."""
     step, scale = lattice_blur(distance, n, epsilon)
     rng = np.random.default_rng(seed)
     error = rng.choice([-1.0, 1.0], n) if seed % 2 else rng.standard_normal(n)

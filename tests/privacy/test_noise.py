@@ -76,7 +76,7 @@ def test_the_secure_stream_is_chacha20_with_the_whole_key(key, monkeypatch) -> N
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_processes_do_not_share_a_stream() -> None:
-    """Check that processes have different seeds. Generators created before a fork repeat draws."""
+    """Check that processes have different seeds. Generators from before a fork repeat draws."""
     before, draws = secure_generator(), []
     for _ in range(2):
         reader, writer = os.pipe()
@@ -89,7 +89,7 @@ def test_processes_do_not_share_a_stream() -> None:
         os.close(reader)
         os.close(writer)
     assert draws[0][0] != draws[1][0]
-    assert draws[0][1] == draws[1][1]  # as documented
+    assert draws[0][1] == draws[1][1]
 
 
 def unseeded(source: str) -> list[int]:
@@ -126,7 +126,7 @@ def test_an_invalid_seed_is_refused(bad) -> None:
 
 
 def test_a_random_state_provides_256_bits() -> None:
-    """Check that a seed has eight 32-bit words with large variation."""
+    """Check that seeds have eight 32-bit words, which differ between 300 random states."""
     seeds = [
         resolve_generator(
             np.random.RandomState(seed), protective=False

@@ -24,7 +24,7 @@ def people(n=60, seed=0):
 
 
 class Ridge(cm.PersonalizedRidge):
-    """A learner with a fixed epsilon, for searches that cannot pass epsilon to fit."""
+    """Ridge learner with a fixed epsilon, because these searches cannot pass epsilon to ``fit``."""
 
     def fit(self, X, y, random_state=None):
         return super().fit(X, y, epsilon=0.5, random_state=random_state)
@@ -38,7 +38,7 @@ def learner(**options):
 
 
 def test_every_fit_of_a_search_is_charged() -> None:
-    """Check that the account adds up all fits, and that the best model has the epsilon of one."""
+    """Check that the account adds the epsilons of all fits, but the best model reports its own."""
     X, y = people()
     search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
     with account(budget=np.inf) as spent:

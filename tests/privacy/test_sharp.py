@@ -10,11 +10,11 @@ from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy.accounting import objective_perturbation_guarantee
 from convexmarket.privacy.sharp import pull_profile
 
-REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # a few values, so that profiles are cached
+REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # few, because profiles are cached
 
 
 def sampled_pulls(regularization, n_samples):
-    """Draw pulls and curvatures of configurations in which two rows determine the gradient."""
+    """Draw random configurations of two rows, and return their pulls and curvatures."""
     rng = np.random.default_rng(0)
     s = np.exp(rng.uniform(np.log(1e-3), np.log(100 + 30 / regularization), n_samples))
 
@@ -49,7 +49,7 @@ def check_profile(regularization, n_samples):
 
 
 def neighbours_of(strengths):
-    """Generate sizes of data sets, regularizations, scales of eta, norms and seeds."""
+    """Generate numbers of features and rows, regularizations, scales of eta, norms and seeds."""
     return given(
         st.integers(1, 4),
         st.integers(1, 6),

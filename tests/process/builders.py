@@ -1,4 +1,4 @@
-"""Forked processes that report their results and can be killed at any time."""
+"""Define forked processes that report their results and can be killed at any time."""
 
 import gc
 import json
@@ -15,7 +15,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and 
 
 
 class Child:
-    """A forked process that runs a function. Its messages can be read after its end."""
+    """Forked process that runs a function. Its messages can be read when it has ended."""
 
     def __init__(self, work):
         self.lines = []
@@ -24,7 +24,7 @@ class Child:
         if self.pid == 0:
             status = 1
             try:
-                gc.freeze()  # garbage collection would copy the memory of the parent
+                gc.freeze()  # garbage collection would copy memory pages of the parent
                 os.close(self.reader)
                 # The write of a short line is atomic.
                 work(lambda *reported: os.write(write, (json.dumps(reported) + "\n").encode()))
@@ -76,7 +76,7 @@ def at_once(works):
 
 
 def stopping(call, notify, before=True):
-    """Wrap a function so that it sends a message before or after its work and waits for SIGKILL."""
+    """Wrap a function to send a message before or after the call and then wait for SIGKILL."""
 
     def stop(*arguments, **options):
         result = None if before else call(*arguments, **options)

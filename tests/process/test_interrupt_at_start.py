@@ -13,7 +13,7 @@ from convexmarket.cli.consoles import INTERRUPTED
 from tests import ROOT
 
 PATIENCE = 120.0
-#: Module whose import triggers Ctrl-C, after the start of the handler and before the command.
+#: Modules whose import triggers Ctrl-C. The handler is installed before these imports.
 MOMENTS = ("numpy", "cvxpy", "convexmarket.market")
 
 
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "convexmarket"]
 
 
 def started(command, ignored=False):
-    """Start the command with printed imports, also if the tests run in the background."""
+    """Start a command that prints its imports. It ignores SIGINT if ``ignored`` is true."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     handler = signal.SIG_IGN if ignored else signal.SIG_DFL
     return subprocess.Popen(
@@ -34,7 +34,7 @@ def started(command, ignored=False):
 
 
 def interrupted_at(process, module):
-    """Send SIGINT during the import of a module, and return the exit code and both outputs."""
+    """Send SIGINT during the import of a module. Return the exit code, stdout and stderr."""
     text, mark = b"", f"| {module}\n".encode()
     deadline = time.monotonic() + PATIENCE
     while mark not in text.replace(b" ", b"").replace(b"|", b"| "):

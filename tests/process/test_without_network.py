@@ -1,4 +1,4 @@
-"""Tests of commands without a network."""
+"""Test commands without a network."""
 
 import shutil
 import subprocess

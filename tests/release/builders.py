@@ -1,4 +1,4 @@
-"""Create models and releases, and check releases; the campaign uses the checks, too."""
+"""Create models and releases, and define checks that the campaign also uses."""
 
 from functools import cache
 from inspect import signature
@@ -13,14 +13,14 @@ from convexmarket.release.scales import calibrate, interactive_epsilon
 
 
 def source(random_state):
-    """Convert a seed to a Simulation; return other values unchanged."""
+    """Convert a seed to a Simulation. Return other random sources unchanged."""
     seeds = int, np.integer, np.random.Generator
     is_seed = isinstance(random_state, seeds) and random_state != -1
     return Simulation(random_state) if is_seed else random_state
 
 
 def bound_of(method, sensitivity, epsilon, delta, **arguments):
-    """Create ErrorBounds and call a method; the arguments of the two calls are combined."""
+    """Create ErrorBounds and call a method. Each keyword is passed to the call that accepts it."""
     cls = cm.release.ErrorBounds
     custom = {
         name: arguments.pop(name)
@@ -61,12 +61,12 @@ ATTACKS = [(1.0, 1e-3), (1.0, 1e-6), (0.3, 1e-4), (5.0, 1e-2)]
 
 
 def check_slightly_above(scale, continuous, slack=LAPLACE_SLACK):
-    """Check that a lattice scale exceeds the continuous scale by at most the stated slack."""
+    """Check that a lattice scale exceeds the continuous scale by at most ``slack`` (relative)."""
     assert continuous * (1.0 - 1e-8) <= scale <= continuous * (1.0 + slack) ** 2 * (1.0 + 1e-8)
 
 
 def calibrate_once(patch, module):
-    """Cache the scale that a module calibrates for releases with equal arguments."""
+    """Cache the calibrated noise scales of a module, so that equal releases share a scale."""
     calibrate, cache = module.calibrate, {}
 
     def cached(shifts, sold, epsilon_of):

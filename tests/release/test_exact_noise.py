@@ -1,4 +1,4 @@
-"""Test the calibration of exact noise in releases and the coordinates of a process."""
+"""Test the calibration of exact noise in releases, and coordinates of Gaussian processes."""
 
 import math
 import re
@@ -19,7 +19,7 @@ N_ROWS = 40
 
 @cache
 def neighbours():
-    """Return two models whose data differ in one row."""
+    """Return two models that are trained on data sets that differ in one row."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.4, 0.4, (N_ROWS, 2))
     y = np.where(X[:, 0] > 0.05, 1, -1)
@@ -35,7 +35,7 @@ def public(n_points, seed=1):
 
 
 def step_of(release):
-    """Parse the step in the guarantee, a power of two that is printed with six digits."""
+    """Parse the lattice step, a power of two, from the text of a guarantee."""
     printed = re.search(r"lattice of step ([^,]+),", str(release.guarantee))[1]
     return 2.0 ** round(math.log2(float(printed)))
 
@@ -60,9 +60,9 @@ def test_answers_are_multiples_of_the_lattice_step():
 
 
 def test_coordinates_of_neighbours_are_within_the_assumed_distance():
-    """The assumed distance includes the shift of the model, rounding and arithmetic errors."""
+    """The assumed distance includes the change of the model and the rounding errors."""
     models, X = neighbours(), public(200)
-    X[1] = X[0]  # a repeated point
+    X[1] = X[0]
     true = []
     for erm in models:
         plan = process_noise(erm, np.ones(N_ROWS), 1e-6)

@@ -1,4 +1,4 @@
-"""A function release adds one draw of a Gaussian process to all queries in any order."""
+"""A function release adds one draw of a Gaussian process to the answers to all queries."""
 
 from itertools import combinations
 
@@ -13,7 +13,7 @@ from convexmarket.release import lattice_noise as noise_of
 from convexmarket.release.lattice_noise import PROCESS_SLACK
 from tests.release.builders import model, source
 
-REJECTED = 1e-6  # largest p-value that refutes a distribution
+REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
 N_ROWS = 40
 CROSS = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
 
@@ -33,7 +33,7 @@ def state_of(release):
 
 
 def p_value(noise, covariance):
-    """Return the smallest p-value of several tests for independent standard normals."""
+    """Compute the smallest p-value of several tests for independent standard normals."""
     white = np.linalg.solve(np.linalg.cholesky(covariance), noise.T)
     total, tail = float((white**2).sum()), stats.chi2(white.size)
     pairs = [stats.pearsonr(single, other).pvalue for single, other in combinations(white, 2)]
@@ -51,11 +51,11 @@ ORDERS = {
 
 def check_noise_is_a_process(monkeypatch, kernel, order, n_releases):
     erm, generator = model(kernel), np.random.default_rng(5)
-    points = CROSS if kernel == "rbf" else CROSS[:2]  # these two directions span the plane
+    points = CROSS if kernel == "rbf" else CROSS[:2]  # two directions that span the plane
     batches = [[i for i in batch if i < len(points)] for batch in ORDERS[order]]
     first = release_of(erm)
     result = first.scale, first.guarantee.epsilon
-    monkeypatch.setattr(noise_of, "calibrate", lambda *_: result)  # for equal arguments
+    monkeypatch.setattr(noise_of, "calibrate", lambda *_: result)
     noise = np.empty((n_releases, len(points)))
     for row in noise:
         release = release_of(erm, random_state=generator)
@@ -89,7 +89,7 @@ def test_a_repeated_query_has_the_same_answer():
 def test_answers_at_nearly_equal_points_are_finite_and_smooth():
     release, line = release_of(model()), np.linspace(0.0, 1e-3, 300)
     answers = [float(release.predict([x, 0.0])[0]) for x in line]
-    # the bound is the largest slope of the process times the length, plus the jitter
+    # The answers differ by at most the largest slope times the length, plus the jitter.
     assert np.ptp(answers) < release.scale * (5.0 * 1e-3 + 10.0 * np.sqrt(noise_of.JITTER)) + 1e-3
 
 
@@ -134,5 +134,5 @@ def test_queries_beyond_the_memory_limit_are_refused_without_effect(monkeypatch)
         release.predict(CROSS[:2] / 2.0)
     assert state_of(release) == before
     assert release.predict(CROSS[0] / 2.0).shape == (1,)
-    assert release.predict(CROSS).shape == (5,)  # these queries have answers
+    assert release.predict(CROSS).shape == (5,)
     assert release.predictor.predict(np.zeros((100, 2))).shape == (100,)

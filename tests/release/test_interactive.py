@@ -28,7 +28,7 @@ from tests.release.builders import (
     worst_delta,
 )
 
-REJECTED = 1e-6  # largest p-value that refutes a distribution
+REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
 TERMS = {"epsilon": 1.0, "delta": 1e-6, "max_queries": 30, "max_updates": 4}
 
 
@@ -41,7 +41,7 @@ def state_of(release):
 
 
 def manual_scale(erm, epsilon, delta, updates):
-    # feature norm 1, slope 1, weight 1/n; the errors of two fits add 2 % to the sensitivity
+    # The feature norm and slope are 1, and the weight is 1/n. Errors of two fits add 2 %.
     sensitivity = 2.0 / (erm.regularization * erm.row_sensitivities_.size) * 1.02
     return 200.0 * np.sqrt(updates) * sensitivity * np.log(4.0 / delta) / epsilon
 
@@ -80,7 +80,7 @@ def test_the_adversary_refutes_a_charge_of_one_answer_per_update(updates, epsilo
 
 
 def waiting_delta(shift, updates, epsilon):
-    """Compute the delta of the number of queries until the last of several rare updates.
+    """Compute the delta of an adversary who sees only the number of queries until the last update.
 
     Rare updates form a Poisson process. A changed row changes its rate by the factor exp(shift).
     """
@@ -191,7 +191,7 @@ def test_the_constant_of_the_potential_is_optimal_for_noise_of_a_quarter():
     assert abs(truth) > 1.0
     shifted = release.predictor.corrected(
         point, truth - np.sign(truth) * 0.75 * threshold, erm.norm_bound_
-    )  # with a public error of 3/4 of the threshold, noise of 1/4 causes an update
+    )  # an error of 3/4 of the threshold, plus noise of 1/4, causes an update
     after = shifted.corrected(point, truth + np.sign(truth) * threshold / 4.0, erm.norm_bound_)
     decrease = squared_distance(erm, shifted) - squared_distance(erm, after)
     assert decrease == pytest.approx(threshold**2 / 2.0, rel=1e-6)
@@ -240,7 +240,7 @@ def test_the_error_bound_holds_with_the_stated_probability(monkeypatch):
 
 
 def test_the_attacks_nearly_attain_the_claim():
-    """The epsilon that the best attack proves is at least 75 % of the claim."""
+    """The best attack proves that epsilon is at least 75 % of the claim."""
     s = calibrate(np.ones(1), np.ones(1), interactive_epsilon(2, 1e-6, "tight"))[0]
     log_ratios, deltas = worst_delta(1.0 / s, 3.0, 2, 60, 4.0)
     result = optimize.brentq(lambda e: np.interp(e, log_ratios, deltas) - 1e-6, 0.01, 1.0)
@@ -248,7 +248,7 @@ def test_the_attacks_nearly_attain_the_claim():
 
 
 def query(release, points):
-    """Return the answers to queries, and the error that ended the release or None."""
+    """Return the answers to queries, and the error that ended the release, or None."""
     try:
         return release.predict(points).tolist(), None
     except ReleaseExhaustedError as error:

@@ -18,7 +18,7 @@ from convexmarket.release.scales import calibrate, non_interactive_epsilon
 from tests import one_in
 from tests.release.builders import bound_of, calibrate_once, model, source
 
-REJECTED = 1e-6  # largest p-value that refutes a distribution
+REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
 N_ROWS = 40
 
 
@@ -40,7 +40,7 @@ def quick_kernel(X, Y, metric, gamma):
 
 @cache
 def first_rounds(accounting, n_releases):
-    """Return the selected points and the measured values of many releases with one round.
+    """Run many releases with one round, and return the selected points and the measured values.
 
     The predictor of one round is half of the updated model. The value of this model at the selected
     point is the noisy value.
@@ -67,7 +67,7 @@ def p_value_of_picks(points, exponent):
     return stats.chisquare(counts, law / law.sum() * len(points)).pvalue
 
 
-@pytest.mark.campaign  # a statistical audit
+@pytest.mark.campaign  # statistical audits are slow
 @pytest.mark.parametrize("accounting", SCALES)
 def test_points_are_selected_by_the_exponential_mechanism(accounting):
     points, _ = first_rounds(accounting, 2000)
@@ -109,7 +109,7 @@ def shift_of(erm):
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_large_net_attains_the_claim_without_delta(rounds):
     scale = calibrate(np.ones(1), np.ones(1), non_interactive_epsilon(rounds, 0.0, "tight"))[0]
-    # a changed row increases the error at one of many points and decreases it at the others
+    # a changed row increases the error at one of many points, and decreases all other errors
     before, after = np.zeros(10**6), np.full(10**6, -1.0 / scale)
     after[0] = 1.0 / scale
     selected = after[0] - np.log(np.exp(after).sum()) - (before[0] - np.log(np.exp(before).sum()))
@@ -118,7 +118,7 @@ def test_a_large_net_attains_the_claim_without_delta(rounds):
 
 
 def round_masses(share, shift, step):
-    """Compute the distribution of the loss of a round on a grid; return it and the first index.
+    """Compute the distribution of a round's privacy loss on a grid. Return it and the first index.
 
     Losses are rounded down to the grid. With probability ``share``, the error at the selected point
     decreases by the shift. Otherwise it increases by the shift. The measurement also changes by the
@@ -136,7 +136,7 @@ def round_masses(share, shift, step):
 
 
 def true_delta(share, shift, rounds, epsilon, step):
-    """Compute a lower bound on the delta of several rounds."""
+    """Compute a lower bound on the delta of several rounds by convolution."""
     masses, first = round_masses(share, shift, step)
     total = np.ones(1)
     for _ in range(rounds):
@@ -152,7 +152,7 @@ def test_selections_and_measurements_do_not_exceed_the_claim(rounds, epsilon, de
     shift = 1.0 / calibrate(np.ones(1), np.full(1, epsilon), terms)[0]
     shares = (1e-3, 0.1, 0.5, 0.9, 0.999)
     assert max(true_delta(share, shift, rounds, epsilon, step) for share in shares) <= delta
-    # half of the noise is not sufficient
+    # half of the noise would not be sufficient
     assert max(true_delta(share, 2.0 * shift, rounds, epsilon, step) for share in shares) > delta
 
 
@@ -190,7 +190,7 @@ def test_the_error_bound_and_its_parts_equal_manual_values():
     missed = s * np.log(2 * 8 * release.net_size / 0.1)
     between = 2 * C * np.sqrt(2 * erm.kernel_.gamma) * 0.1
     expected = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
-    rounded = release.error_bound - expected  # rounding of a selection and of a measurement
+    rounded = release.error_bound - expected  # rounding in a selection and in a measurement
     assert 0.0 < rounded <= 2.0 * 2.0**-20 * erm.sensitivity_ * (1.0 + 1e-6)
     error_bound = bound_of(
         "non_interactive",
@@ -219,7 +219,7 @@ def test_every_point_of_the_ball_is_within_the_radius_of_the_net(n_features, dat
     assert np.linalg.norm(net, axis=1).max(initial=0.0) <= data_norm * (1.0 + 1e-12)
     distances = cKDTree(net).query(np.vstack([inside, data_norm * directions]))[0]
     assert distances.max() <= radius * (1.0 + 1e-12)
-    if radius < data_norm / 2.0:  # the net is not finer than necessary
+    if radius < data_norm / 2.0:  # a coarser net would not be sufficient
         assert distances.max() > 0.85 * radius
     assert len(np.unique(np.round(net, 12), axis=0)) == len(net)
 

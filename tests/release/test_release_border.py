@@ -1,4 +1,4 @@
-"""Extreme inputs of releases give finite answers or a typed error that does not quote rows."""
+"""Extreme inputs of releases give finite answers or typed errors that do not quote rows."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Compare error bounds with formulas and simulations, and suggested counts with brute force."""
+"""Compare error bounds with formulas and simulations, and suggested sizes with brute force."""
 
 from functools import cache
 
@@ -14,7 +14,7 @@ from convexmarket.release import lattice_noise as noise_of
 from tests import one_in
 from tests.release.builders import bound_of, calibrate_once, check_slightly_above, source
 
-REJECTED = 1e-6  # largest p-value that refutes a probability
+REJECTED = 1e-6  # a p-value up to this limit refutes a probability
 S, TERMS = 1e-3, {"epsilon": 1.0, "delta": 1e-6}
 
 
@@ -45,7 +45,7 @@ def test_the_interactive_bound_equals_the_bound_of_the_release(accounting):
         failure_probability=0.2,
         accounting=accounting,
     )
-    check_slightly_above(error_bound, release.error_bound)  # never below
+    check_slightly_above(error_bound, release.error_bound)
 
 
 @pytest.mark.parametrize("n_points", [1, 30, 5000])
@@ -61,7 +61,7 @@ def test_the_semi_interactive_bound_equals_manual_values(n_points):
         feature_bound=R,
         failure_probability=beta,
     )
-    nu = n_points * S / 2.0  # without delta, the epsilons are added, and all points can change
+    nu = n_points * S / 2.0  # without delta, epsilons are added
     by_paper = 2 * nu * np.log(2 * n_points / beta)
     log = np.log(4 / beta)
     reach = R * nu * (log + np.sqrt(log**2 + 4 * n_points * log))
@@ -150,7 +150,7 @@ def test_suggested_updates_are_minimal(sensitivity, accounting):
     [(1e-1, 1e-6, "laplace"), (1e-3, 0.0, "laplace"), (1e-3, 1e-6, "process")],
 )
 def test_the_suggested_test_size_equals_brute_force(sensitivity, delta, noise):
-    """No tested size has a smaller bound than the suggested size."""
+    """None of the tested sizes has a smaller error bound than the suggested size."""
     terms = {"max_norm": 2.0, "failure_probability": 0.1, "noise": noise}
     result = bound_of("suggest_test_size", sensitivity, 1.0, delta, largest=62, **terms)
     tried = {*range(1, 63, 6), result - 1, result, result + 1, 62}
@@ -182,7 +182,7 @@ def test_bounds_decrease_in_epsilon_and_are_proportional_to_the_sensitivity(epsi
     for bound in bounds:
         value = bound(S, epsilon, delta)
         assert bound(S, factor * epsilon, delta) < value
-        assert bound(S, epsilon, min(factor * delta, 0.5)) <= value  # equal under basic composition
+        assert bound(S, epsilon, min(factor * delta, 0.5)) <= value  # equal for basic composition
         assert bound(factor * S, epsilon, delta) == pytest.approx(factor * value, rel=1e-7)
 
 
@@ -193,7 +193,7 @@ def test_the_error_at_optimal_rounds_decreases_with_the_root_of_the_rows():
         return bound_of("non_interactive", sensitivity, **TERMS, rounds=rounds, **terms)
 
     rate = np.log(best(1e-4) / best(1e-6)) / np.log(100)
-    assert 0.4 < rate < 0.56  # the exponent printed in the paper is 2/3
+    assert 0.4 < rate < 0.56  # the paper states the exponent 2/3
 
 
 NET = {"net_size": 9, "net_radius": 0.1, "feature_lipschitz": 1.0}

@@ -21,7 +21,7 @@ KINDS = ["interactive", "test set", "process", "public", "function"]
 class Counting(cm.KernelERM):
     """Model that counts calls of its private predictions."""
 
-    counter: ClassVar[list[int]] = [0]  # on the class, because releases copy the model
+    counter: ClassVar[list[int]] = [0]  # shared with copies of the model
 
     @property
     def reads(self):
@@ -50,7 +50,7 @@ def release(kind, erm, epsilon, delta, account, rows, generator):
 
 @st.composite
 def attempts(draw):
-    """Draw the kind, the rows, the epsilons and the delta of a release."""
+    """Draw the kind of a release, its rows, their epsilons and its delta."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     rows = rng.permutation(N_ACCOUNT)[:N_ROWS]
     epsilon = draw(st.floats(0.05, 1.0)) * rng.choice([0.3, 1.0, 2.0], size=N_ROWS)

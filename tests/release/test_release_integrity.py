@@ -1,4 +1,4 @@
-"""Regression tests for leaks outside the guarantee and for failures after a charge."""
+"""Regression tests for leaks that guarantees do not cover and for failures after a charge."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
 def test_an_overflowing_query_reads_no_prediction(kernel):
-    """A NaN answer, inf - inf, would reveal without noise on which side the rows are."""
+    """An answer inf - inf = NaN would reveal without noise on which side of 0 predictions are."""
     erm = model(kernel=kernel)
     huge = [[1.5e308, 0.0]]
     for kind in ("interactive", "function"):
@@ -56,7 +56,7 @@ def test_an_overflowing_query_reads_no_prediction(kernel):
     with pytest.raises(DataError, match="overflow"):
         cm.TestSetRelease(erm, huge, 1.0, 1e-6)
     X, y = rows()
-    X[0] = huge[0]  # private rows are clipped, because a refusal would reveal them
+    X[0] = huge[0]  # private rows are clipped, because an error would reveal them
     clipped = cm.KernelERM(kernel=kernel).fit(X, y)
     X[0, 0] = 1e150
     assert np.array_equal(clipped.dual_coef_, cm.KernelERM(kernel=kernel).fit(X, y).dual_coef_)
@@ -164,7 +164,7 @@ def test_columns_are_matched_to_the_columns_of_the_model(kind, tmp_path):
 
 
 def test_the_published_scale_is_increased_where_it_is_insufficient():
-    """At epsilon = 5,000, the tight accounting of one update exceeds the claim of Theorem 9."""
+    """At epsilon = 5,000, the exact loss of one update exceeds the claim of Theorem 9."""
     paper = interactive_epsilon(1, 0.9, "paper")
     tight = interactive_epsilon(1, 0.9, "tight")
     scale = 200.0 * np.log(4.0 / 0.9) / 5000.0
@@ -176,14 +176,14 @@ def test_the_published_scale_is_increased_where_it_is_insufficient():
 
 @cache
 def hinge(seed):
-    """Fit a linear model; return the model and the guarantee of a function release."""
+    """Fit a linear model. Return the model and the guarantee of its function release."""
     erm = cm.KernelERM("hinge", "linear", 0.1, data_norm=1.0).fit(*rows(seed))
     return erm, release("function", erm).guarantee
 
 
 @given(seed=st.integers(0, 2**32), noise=st.floats(-20, 20), divisor=st.sampled_from([1.0, 3.0]))
 def test_a_noisy_answer_changes_the_model_only_slightly(seed, noise, divisor):
-    """The bound holds for any noise and for any divisor that is at least k(z, z)."""
+    """The bound holds for any noise if the divisor is at least k(z, z)."""
     rng = np.random.default_rng(seed)
     erm, guarantee = hinge(seed % 7)
     truth = erm.pivots_.T @ erm.dual_coef_
@@ -211,7 +211,7 @@ def test_a_public_release_divides_by_the_bound_on_features(seed):
     truth = erm.decision_function(net)
     noise = laplace_noise(erm, np.ones(len(erm.row_sensitivities_)), terms(1), 1e-6)
     z = _selected(np.abs(truth), noise.step, noise.steps, rng)
-    step = noise.added_to(truth[z : z + 1], rng)[0]  # the divisor is one
+    step = noise.added_to(truth[z : z + 1], rng)[0]
     shrunk = min(1.0, erm.norm_bound_ / max(abs(step) * np.linalg.norm(net[z]), 1e-300))
     if np.any(net[z]):
         assert created.predictor.coefficients == pytest.approx([step * shrunk / 2.0], rel=1e-9)

@@ -67,7 +67,7 @@ def loss_masses(shift, step):
 
 
 def true_delta(shifts, epsilon, step):
-    """Compute by convolution a lower bound on the delta of Laplace answers with given shifts."""
+    """Compute a lower bound on the delta of Laplace answers with given shifts by convolution."""
     total, reach = np.ones(1), 0
     for shift in shifts:
         masses, more = loss_masses(shift, step)
@@ -97,7 +97,7 @@ def test_no_change_of_the_model_exceeds_the_claim(n_points, epsilon, delta):
     same = np.full(n_points, shift_of(erm) / together.scale)
     for shifts in (spread, np.array([moved]), same):
         assert true_delta(shifts, epsilon, step) <= delta
-    # two thirds of the noise are not sufficient
+    # two thirds of the noise would not be sufficient
     assert true_delta(1.5 * same, epsilon, step) > delta
 
 
@@ -117,7 +117,7 @@ def test_the_exact_fit_equals_the_optimum_of_every_declaration(formulation, max_
     X = rng.uniform(-1.0, 1.0, (8, 2))
     gram, noisy = rbf_kernel(X, gamma=1.0), rng.laplace(size=8)
     problem, place, answer = fit(gram, np.array([noisy, noisy]), max_norm).declare(formulation)
-    for scale in (1.0, 0.3):  # without compiling the problem again
+    for scale in (1.0, 0.3):  # the compiled problem is reused
         place(scale * noisy)
         problem.solve(solver="CLARABEL")
         *values, norm = answer()

@@ -1,4 +1,4 @@
-"""Comparisons of the tables of two reports, and of two quantities for a headline."""
+"""Test comparisons of the tables of two reports, and of two quantities for a headline."""
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,7 @@ def report_of(points, holds=True, **settings):
 
 
 def results(a, b, **options):
-    """Return the differences between the results of two reports."""
+    """Return the differences between the tables of two reports."""
     changes = compare_reports(a, b, **options)
     return changes[changes.part == "result"].drop(columns="part")
 

@@ -1,4 +1,4 @@
-"""Accepted contents of reports, written files and escaping."""
+"""Test the accepted contents of reports, the written files and escaping."""
 
 import math
 import re
@@ -59,7 +59,7 @@ def frames(draw):
 
 
 class Page(HTMLParser):
-    """The elements, attributes and text of a page."""
+    """Parser that collects the elements, attributes and text of a page."""
 
     def __init__(self, html):
         super().__init__()
@@ -276,7 +276,7 @@ def test_all_formats_and_the_appendix_are_written_in_one_folder(tmp_path):
 @given(st.lists(st.sampled_from(["text", "table", "figure"]), max_size=14))
 def test_a_page_has_at_most_400_words_3_figures_and_2_tables(kinds):
     report, expected = cm.Report("x"), {"page": [], "appendix": []}
-    quota = {"text": 3, "table": 2, "figure": 3}  # texts of 120 words
+    quota = {"text": 3, "table": 2, "figure": 3}  # texts of 120 words each
     for number, kind in enumerate(kinds):
         block = {"text": f"w{number} " + "word " * 119, "figure": Figure()}.get(kind)
         name = None if kind == "text" else f"b{number}"

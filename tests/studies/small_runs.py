@@ -1,4 +1,4 @@
-"""Small tables of runs for tests with manually computed results."""
+"""Build small tables of runs for tests with manually computed results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMIT = 60.0
 
 
 def run(solver: str, size: int = 100, seed: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return a run with solve times of 1 and 0.5 seconds, updated by the given changes."""
+    """Return a run with total times of 1 s and 0.5 s (second solve), updated by ``changes``."""
     row = {
         "problem_class": "ridge",
         "problem": "quickstart",
@@ -43,12 +43,12 @@ def run(solver: str, size: int = 100, seed: int = 0, **changes: Any) -> dict[str
 
 
 def frame(*rows: dict[str, Any]) -> pd.DataFrame:
-    """Convert runs to the table of a study."""
+    """Convert runs to the table of runs that a study returns."""
     return pd.DataFrame(rows)
 
 
 def only(table: pd.DataFrame, **values: Any) -> Any:
-    """Return the only row with these values."""
+    """Return the only row of a table with the given values."""
     for name, value in values.items():
         table = table[table[name] == value]
     (row,) = table.to_dict("records")

@@ -1,4 +1,4 @@
-"""Tests of comparisons of solvers, with faulty solvers, journals and invalid arguments."""
+"""Test comparisons of solvers, with faulty solvers, journals and invalid arguments."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Tests of the journal, which keeps complete records and ignores incomplete records."""
+"""Test the journal, which keeps complete records and ignores incomplete records."""
 
 import json
 

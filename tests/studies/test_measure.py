@@ -1,4 +1,4 @@
-"""Tests of the measurements of a run: times, objectives, residuals and failures."""
+"""Test the measurements of a run: times, objectives, residuals and failures."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from convexmarket.studies.subproblems.markets import Declared, Instance
 
 
 def bowl(*, broken=0.0, exact=True, answer=None, lower=None):
-    """Return ``min ||x - target||^2`` subject to ``x <= 1``, with a given answer and violation."""
+    """Declare ``min ||x - target||^2`` s.t. ``x <= 1``, with a given answer and violation."""
     targets = np.array([0.5, 3.0]), np.array([0.25, 2.0])
 
     def declared(_formulation):
@@ -39,7 +39,7 @@ def bowl(*, broken=0.0, exact=True, answer=None, lower=None):
 
 
 class Exhausted(CLARABEL):
-    """A solver that runs out of memory."""
+    """Solver that raises a MemoryError."""
 
     def name(self):
         return "EXHAUSTED"

@@ -1,4 +1,4 @@
-"""Tests of the counts, means and profiles of solvers against manually computed values."""
+"""Compare the counts, means and profiles of solvers with manually computed values."""
 
 from __future__ import annotations
 

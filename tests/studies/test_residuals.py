@@ -1,4 +1,4 @@
-"""Tests of residuals, which equal manually computed values and do not depend on units."""
+"""Residuals equal manually computed values and do not depend on the units."""
 
 import cvxpy as cp
 import numpy as np
@@ -11,7 +11,7 @@ from convexmarket.studies.residuals import kkt_residuals
 
 
 def two_dimensional():
-    """Return ``min x^2 + y^2`` with ``x + y = 2`` and ``x <= 3``; (1, 1) is optimal, nu = -2."""
+    """Declare ``min x^2 + y^2`` s.t. ``x + y = 2``, ``x <= 3`` (optimum (1, 1), nu = -2)."""
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
     return cp.Problem(cp.Minimize(x**2 + y**2), [x + y == 2, x <= 3])
 
@@ -47,14 +47,14 @@ class TestManualValues:
         problem = cp.Problem(cp.Minimize(cp.sum_squares(x - target)))
         x.save_value(np.array([0.0, 1.0, 2.0]))
         assert max(kkt_residuals(problem)) == 0.0
-        x.save_value(np.array([0.5, 1.0, 2.0]))  # a slack of 0.5 at the bound
+        x.save_value(np.array([0.5, 1.0, 2.0]))  # at a distance of 0.5 from the bound
         result = kkt_residuals(problem)
         assert result.gap == pytest.approx(3.0 * 0.5 / (1.5**2 + 4.0))
         assert result.dual == 0.0
         x.save_value(np.array([0.0, 1.5, 1.0]))
         result = kkt_residuals(problem)
         assert result.violation == pytest.approx(0.5 / 1.5)
-        assert result.dual > 0.1  # no bound is active for the third variable
+        assert result.dual > 0.1  # the bounds on the third variable are inactive
 
     @pytest.mark.parametrize("missing", ["value", "multiplier", "gradient"])
     def test_missing_values_have_infinite_residuals(self, missing):
@@ -80,7 +80,7 @@ def test_unsupported_problems_are_refused():
 
 
 def random_program(rng, unit=1.0, price=1.0):
-    """Draw a random quadratic program with scaled units of x and of the objective."""
+    """Draw a quadratic program, and scale the units of x and of the objective."""
     n = 5
     root, cost = rng.standard_normal((n, n)), rng.standard_normal(n)
     x = cp.Variable(n, name="x")

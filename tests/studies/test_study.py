@@ -1,4 +1,4 @@
-"""Tests of studies of markets: rows, paired draws, learners, failures, limits and journals."""
+"""Test studies of markets: rows, paired draws, learners, failures, limits and journals."""
 
 import ast
 import functools
@@ -29,7 +29,7 @@ BASE = cm.Spread() + 2 * cm.Noise() + 0.02 * cm.Payments()
 
 
 class Imbalance(cm.Term):
-    """A user-defined term: the absolute difference between the weighted and the mean age."""
+    """User-defined term: the absolute difference between the weighted and the mean age."""
 
     def __init__(self, ages):
         self.ages = np.asarray(ages, dtype=float)
@@ -128,7 +128,7 @@ def test_a_journal_is_resumed_and_notices_changes(tmp_path):
 
     axes = {"gamma": [0.01, 0.1]}
     first = run({"m": counted}, {"axes": axes}, journal=journal)
-    assert len(calls) == 2 + 2  # the digest of each run needs one more call of the function
+    assert len(calls) == 2 + 2  # the digest of each run calls the function once more
     again = run({"m": counted}, {"axes": {"gamma": [0.01, 0.1, 1.0]}}, journal=journal)
     assert len(calls) == 4 + 3 + 1
     assert again.to_frame().iloc[:2].equals(first.to_frame())
@@ -215,7 +215,7 @@ def test_a_failed_fit_is_the_status_of_its_run(learner, tmp_path):
 
 
 class Majority:
-    """A learner without a base class, whose guarantee is a multiple of the epsilon bought."""
+    """Learner without a base class, whose guarantee is a multiple of the epsilon bought."""
 
     def __init__(self, factor):
         self.factor = factor
@@ -354,7 +354,7 @@ def test_progress_includes_the_remaining_time():
 
 
 def test_studies_without_limits_need_no_posix(tmp_path, monkeypatch):
-    """An import of a POSIX module fails on Windows."""
+    """POSIX modules cannot be imported on Windows."""
     for path in Path(cm.__file__).parent.rglob("*.py"):
         loaded = [node for node in parsed(path.read_text()).body if isinstance(node, IMPORTS)]
         names = {name.name for node in loaded for name in node.names}

@@ -1,4 +1,4 @@
-"""Tests that every formulation of a subproblem has the optimum of an exact method."""
+"""Test that every formulation of a subproblem has the optimum of an exact method."""
 
 import warnings
 from types import SimpleNamespace
@@ -80,13 +80,13 @@ DECLARED = [
 
 def solve(declared, **options):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tests below compare the solutions
+        warnings.simplefilter("ignore")  # the tests check the solutions
         declared.problem.solve(**(options or TIGHT))
     return declared.answer()
 
 
 def check(instance, formulation, tolerance=1e-7):
-    """Compare the answers for both parameter values with exact answers, or with those of ECOS."""
+    """Compare the answers for two parameter values with exact answers or with those of ECOS."""
     first = CLASSES[instance.problem_class][0]
     declared, other = instance.declare(formulation), instance.declare(first)
     assert declared.problem.is_dcp(dpp=True)

@@ -1,4 +1,4 @@
-"""Tests of outcomes, which depend on statuses, residuals and reference values."""
+"""Test the outcomes of runs, which depend on statuses, residuals and reference values."""
 
 import numpy as np
 import pandas as pd
@@ -99,13 +99,13 @@ def test_the_shipped_runs_keep_their_outcomes():
 
 
 def replayed(row):
-    """Reconstruct the reply of a run from its row."""
+    """Reconstruct the reply of a run from its row in the stored table."""
     outside = row["outcome"] in ("time limit", "memory limit", "crashed")
     reply = {"ended": row["outcome"] if outside else "finished", "log": ""}
     if outside:
         return reply
     names = {prefix + name for prefix in ("", "again_") for name in OF_SOLVE}
-    result = {name: row.get(name, 0.0) for name in names}  # scales are not stored
+    result = {name: row.get(name, 0.0) for name in names}  # the table does not contain scales
     result["status"] = row["status"]
     if row["again_status"]:
         result["again_status"] = row["again_status"]

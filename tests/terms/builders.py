@@ -1,4 +1,4 @@
-"""Examples of all terms and constraints, with functions that define their values."""
+"""Define examples of all terms and constraints, and functions that compute their values."""
 
 import itertools
 
@@ -37,17 +37,17 @@ def entropy(a, target=None):
 
 
 def tiers(epsilon):
-    """Integrate the rate that is 1 up to 0.2, 3 up to 0.5, and 4 above 0.5."""
+    """Compute the integral of a rate that is 1 up to 0.2, 3 up to 0.5, and 4 above 0.5."""
     return [min(e, 0.2) + 3 * min(max(e - 0.2, 0), 0.3) + 4 * max(e - 0.5, 0) for e in epsilon]
 
 
 def worst(x, level):
-    """Compute the conditional value at risk as a minimum over the thresholds in x."""
+    """Compute the conditional value at risk of ``x`` as a minimum over thresholds in ``x``."""
     return min(t + np.maximum(x - t, 0).sum() / ((1 - level) * M) for t in x)
 
 
 def vertices(size):
-    """Yield vectors with ``int(size)`` entries of one, a fractional entry, and zeros."""
+    """Yield all vectors with ``int(size)`` ones, one fractional entry, and zeros elsewhere."""
     whole, part = int(size), size - int(size)
     for chosen in itertools.permutations(range(M), whole + (part > 0)):
         deviation = np.zeros(M)
@@ -128,7 +128,7 @@ def share(a, group):
     return a[group == GROUPS].sum()
 
 
-#: Constraints, and their slacks as functions of weights and eta; a violated slack is negative.
+#: Constraints, and their slacks as functions of weights and eta (negative if violated).
 CONSTRAINTS = {
     "cap": (cm.Cap(2), lambda a, eta: (2 / M - a).min()),
     "caps": (cm.Cap(ENTRIES), lambda a, eta: (ENTRIES / M - a).min()),

@@ -1,4 +1,4 @@
-"""Test the numeric forms of terms and constraints, and which subclasses inherit them."""
+"""Test the numeric forms of terms and constraints, and their inheritance by subclasses."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FORM = MarketNumbers(COSTS)
 
 
 def form_of(*parts):
-    """Build the numeric form of constraints and of terms with weight 2."""
+    """Build the numeric form of a market with the given constraints and with terms of weight 2."""
     objectives = [2.0 * part for part in parts if isinstance(part, cm.Term)]
     limits = [part for part in parts if isinstance(part, cm.terms.Constraint)]
     return FORM.plus(sum(objectives, cm.terms.Objective(())).parts, limits)
 
 
 def changed(form):
-    """Return the fields of a form that differ from the default, except the costs."""
+    """Return the fields of a form, except the costs, that differ from the default values."""
     plain = vars(FORM)
     return {name: v for name, v in vars(form).items() if not np.array_equal(v, plain[name])}
 

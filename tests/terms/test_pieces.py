@@ -1,4 +1,4 @@
-"""Compare terms and constraints with their definitions; test user-defined pieces and incentives."""
+"""Compare terms and constraints with their definitions, and test user-defined pieces."""
 
 import copy
 import itertools
@@ -102,7 +102,7 @@ def test_a_user_defined_privacy_cost_gives_the_optimum():
 
 
 class Shortfall(cm.Term):
-    """Squared shortfall of the guarantees below a level; it favours purchases from all sellers."""
+    """Sum of squared shortfalls of the guarantees below a level."""
 
     def __init__(self, level):
         self.level = level
@@ -115,7 +115,7 @@ class Shortfall(cm.Term):
 
 
 class Balance(cm.terms.Constraint):
-    """Upper bound on the distance between the first and the last weight."""
+    """Upper bound on the difference between the first and the last weight."""
 
     def __init__(self, apart):
         self.apart = apart
@@ -246,7 +246,7 @@ RNG = np.random.default_rng(0)
 
 
 def threshold(quantities):
-    """Return an expression with a threshold that is a variable of the term."""
+    """Return an expression with an auxiliary variable, the threshold."""
     t = cp.Variable(name="t", value=0.0)
     return t + cp.sum(cp.exp(quantities.epsilon - t) - 1) / M
 
@@ -262,7 +262,7 @@ CLOSED = "a piece depends only on its quantities"
 ANOTHER = "differ: .* fix its data at creation"
 COUNTS = r"add the restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
-#: Invalid calls, grouped by the class of the error, with patterns of the message as keys.
+#: Invalid calls by the class of the error and by a pattern of its message.
 REFUSED = {
     CurvatureError: {
         rf"Bad\(\) uses t, but {CLOSED}": lambda: market_with(Bad(threshold)),
@@ -381,7 +381,7 @@ class Averages(cm.terms.Constraint):
 
 @dataclass(frozen=True)
 class Farthest(cm.Term):
-    """User-defined term that depends on the reports and is concave for a negative weight."""
+    """User-defined term that depends on the reports, and is concave if its weight is negative."""
 
     features: np.ndarray
     weight: float
@@ -483,7 +483,7 @@ def test_a_cardinality_limit_is_solved_with_the_suggested_remedy():
     problem = cp.Problem(declared.objective, [*declared.constraints, *few])
     problem.solve(solver="HIGHS")
     pairs = itertools.permutations(range(M), 2)
-    cost = np.linspace(2, 1, M) + COSTS  # 0.5 * eta = 1
+    cost = np.linspace(2, 1, M) + COSTS
     best = min(0.6 * cost[i] + 0.4 * cost[j] for i, j in pairs) + 0.5
     assert problem.value == pytest.approx(best, rel=1e-6)
     assert np.count_nonzero(declared.weights > 1e-6) == 2

@@ -31,7 +31,7 @@ ADDED = ("worst guarantees", "worst payments", "fairness")
 
 
 def objective_with(name):
-    """Replace the spread, the noise or the payments by a term, or add the term to the objective."""
+    """Return an objective in which a term replaces the spread, noise or payments, or is added."""
     term = TERMS[name][0]
     if name in SPREADS:
         return term + 2.0 * cm.Noise() + 0.5 * cm.Payments()
@@ -41,7 +41,7 @@ def objective_with(name):
 
 
 def assert_solved(market):
-    """Compare the objective and the bound with CVXPY on a grid of eta."""
+    """Compare the objective and the bound with solutions of CVXPY on a grid of eta."""
     result = cm.allocate(market, method="branch_and_bound", max_solves=40)
     problem = cm.declare(market, eta=1.0)
     assert problem.is_dcp(dpp=True)
@@ -83,7 +83,7 @@ def test_markets_with_each_constraint_equal_brute_force(name):
     piece, slack = CONSTRAINTS[name]
     free = cm.allocate(cm.Market(SELLERS, STANDARD))
     result = assert_solved(cm.Market(SELLERS, STANDARD, [piece]))
-    assert slack(free.weights, free.eta) < -0.01  # the constraint excludes the free optimum
+    assert slack(free.weights, free.eta) < -0.01  # the constraint is violated
     assert -1e-6 < slack(result.weights, result.eta) < 1e-4
     assert result.gap <= 1e-6
 
@@ -113,7 +113,7 @@ def test_equal_costs_give_the_target_weights(name):
 )
 @example(raw=[1e4, 0, 0, 0, 0], weight=1e-3)
 def test_the_minimum_of_the_divergence_is_exact(raw, weight):
-    """The softmax weights have equal slopes and attain the minimum."""
+    """The gradient at the softmax weights is constant, so they attain the minimum."""
     costs = np.array(raw)
     result = float(cm.terms.NegativeEntropy(TARGET).simplex_minimum(weight, costs))
     a = TARGET * np.exp(-(costs - costs.min()) / weight)

@@ -1,4 +1,4 @@
-"""All combinations of expressions, places and other terms, and kinked pieces with many sellers."""
+"""Test all combinations of atoms, places and other terms, and kinked pieces with many sellers."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tests.allocation.battery import (
 
 MANY = 200
 GROUPS = np.arange(MANY) % 7
-#: Pieces of the package with kinks for markets with many sellers.
+#: Terms and constraints of the package that have kinks, for markets with many sellers.
 OURS = {
     "largest": (0.5 * cm.Spread(np.inf), cm.Payments()),
     "worst guarantees": (0.3 * cm.terms.CVaR(0.9), cm.Payments()),
@@ -28,7 +28,7 @@ OURS = {
     "ellipsoid": (0.0 * cm.Spread(), cm.terms.RobustCosts("ellipsoid", 0.4)),
     "fairness": (0.3 * cm.terms.Fairness("minimax", GROUPS), cm.Payments()),
 }
-#: Atoms for markets with many sellers.
+#: Names of the atoms that are tested with many sellers.
 OF_MANY = ["abs", "pos", "norm1", "max", "piecewise linear", "sum_largest", "exp"]
 
 

@@ -1,4 +1,4 @@
-"""Markets with many sellers, and with local minima that only a fine grid of eta separates."""
+"""Test large markets, and markets with local minima that only a fine grid of eta separates."""
 
 import numpy as np
 import pytest

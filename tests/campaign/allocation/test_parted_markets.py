@@ -1,4 +1,4 @@
-"""Partitions with 10^3 to 10^7 sellers in markets that are difficult to solve in few passes."""
+"""Test partitions with 10^3 to 10^7 sellers in markets that require many passes."""
 
 import dask
 import numpy as np
@@ -14,7 +14,7 @@ PRIOR, UNIT = cm.Uniform(0.02, 0.10), cm.Uniform(0, 1)
 
 
 def market_of(kind, m, rng):
-    """Draw the prior, the reports and the weights of a market with mu = 1."""
+    """Draw a prior, reports and the weights of the terms for a market with mu = 1."""
     standard = {"sigma": 100.0, "gamma": 0.001}
     if kind == "several roots":
         few = m // 45

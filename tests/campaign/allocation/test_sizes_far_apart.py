@@ -1,4 +1,4 @@
-"""Certificates of markets whose terms and costs have independent magnitudes."""
+"""Test certificates of markets in which the terms and the costs differ by orders of magnitude."""
 
 import pytest
 

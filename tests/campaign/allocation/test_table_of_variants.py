@@ -1,4 +1,4 @@
-"""Variants with the code of a user, compared with brute force. A benchmark writes their table."""
+"""Compare variants with user-defined pieces with brute force. A benchmark writes their table."""
 
 import cvxpy as cp
 import numpy as np
@@ -30,7 +30,7 @@ def information(q):
     return ROWS.T @ cp.diag(q.weights) @ ROWS
 
 
-#: Objectives and constraints of pieces of the package, followed by user-defined pieces.
+#: Objective and constraints of each variant. The first variants have no user-defined piece.
 VARIANTS = {
     "tiers": (0 * cm.Spread() + NOISE + cm.Payments(cm.terms.TieredCost([1, 3], [0.5])) / M, []),
     "CVaR of eps": (SPREAD + NOISE + PAY + 0.3 * cm.terms.CVaR(0.8), []),
@@ -55,7 +55,6 @@ VARIANTS = {
         SPREAD + NOISE + PAY,
         [Bound(lambda q: [cp.norm_inf(ROWS.T @ q.weights - 0.1) <= 0.05])],
     ),
-    # Ten further variants.
     "range of weights": (NOISE + PAY + own(lambda q: cp.max(q.weights) - cp.min(q.weights)), []),
     "Gini": (
         SPREAD + NOISE + PAY + own(lambda q: cp.dotsort(q.epsilon, np.linspace(-1, 1, M))),
@@ -88,6 +87,6 @@ def test_a_variant_is_certified(name):
 
 
 def lines(objective, constraints):
-    """Count the lines of user code: a class, a method and its value for each new piece."""
+    """Count the lines of code that a user writes to declare the new pieces."""
     pieces = [*(part.term for part in objective.parts), *constraints]
     return 1 + 3 * sum(isinstance(piece, Own | Bound) for piece in pieces)

@@ -1,4 +1,4 @@
-"""Audits of larger data sets with more draws, and the error rate of audits over many seeds."""
+"""Test audits of larger data sets with more draws, and the rate of false refutations."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_a_correct_logistic_regression_passes(accounting, calibration):
 
 
 def test_correct_mechanisms_are_rarely_refuted():
-    """At confidence 0.99, forty seeds give four false refutations once in 1,500 runs."""
+    """At confidence 0.99, 40 seeds give four or more false refutations with probability 1/1500."""
     learner = cm.PrivateLogisticRegression(0.1)
     options = {"data": rows(30, 2), "eta": 100.0, "rows": [0], "confidence": 0.99}
     refuted = [

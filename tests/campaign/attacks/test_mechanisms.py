@@ -1,4 +1,4 @@
-"""Audits of every mechanism, with all features and more draws."""
+"""Audit every mechanism with all features and with more draws than in the default tests."""
 
 from tests.attacks.test_mechanisms import audited, check, few_rows
 

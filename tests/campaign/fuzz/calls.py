@@ -1,4 +1,4 @@
-"""Examples from docstrings of public names with one or two hostile arguments."""
+"""Run the examples of docstrings with one or two arguments replaced by hostile values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.campaign.fuzz.running import Target, require
 from tests.campaign.fuzz.values import EXTREMES, NOT_POSITIVE, STRANGE
 
 HOSTILE = [*STRANGE, *EXTREMES, *NOT_POSITIVE]
-#: Fields of results that may be NaN according to their documentation.
+#: Attributes of results that can be NaN according to their documentation.
 UNDEFINED = {"lower_bound", "z_score"}
-#: An example, the number of the changed call, and a hostile value for each changed position.
+#: Name of an example, index of the changed call, and index of the value at each position.
 Case = tuple[str, int, dict[int, int]]
 
 
@@ -35,7 +35,7 @@ class Called(Exception):  # noqa: N818
 
 
 def documented() -> dict[str, Any]:
-    """Return the public classes, functions and methods by name."""
+    """Return a dictionary of the public classes, functions and methods."""
     objects = {name: getattr(cm, name) for name in cm.__all__}
     for name, item in list(objects.items()):
         if inspect.isclass(item):
@@ -46,7 +46,7 @@ def documented() -> dict[str, Any]:
 
 
 class Marked(ast.NodeTransformer):
-    """Replace each call by ``_call`` with the number and the arguments of the call."""
+    """Replace each call by a call of ``_call`` with the number and the arguments of the call."""
 
     count = 0
 
@@ -60,7 +60,7 @@ class Marked(ast.NodeTransformer):
 
 @cache
 def examples() -> dict[str, tuple[Any, int, dict[str, Any]]]:
-    """Return the compiled example of each public name, its number of calls and its globals."""
+    """Return the compiled example, its number of calls and its globals for each public name."""
     answer = {}
     for name, item in documented().items():
         lines = doctest.DocTestParser().get_examples(inspect.getdoc(item) or "")
@@ -75,7 +75,7 @@ def examples() -> dict[str, tuple[Any, int, dict[str, Any]]]:
 
 @st.composite
 def calls(draw: Any) -> Case:
-    """Draw an example, one of its calls and the hostile arguments of that call."""
+    """Draw an example, select one of its calls, and draw hostile arguments for the call."""
     name = draw(st.sampled_from(sorted(examples())))
     places = draw(st.lists(st.integers(0, 5), min_size=1, max_size=2, unique=True))
     values = {place: draw(st.integers(0, len(HOSTILE) - 1)) for place in places}
@@ -97,7 +97,7 @@ def check_call(case: Case) -> str:
             named[key] = HOSTILE[bad[k]] if k in bad else named[key]
         result = function(*given, **named)
         if getattr(function, "__name__", "") not in ("cdf", "pdf") and not hasattr(result, "fit"):
-            require_defined(result, name)  # a learner stores its arguments, and cdf(NaN) is NaN
+            require_defined(result, name)  # excludes learners, which store arguments
         raise Called
 
     before = os.getcwd()
@@ -113,7 +113,7 @@ def check_call(case: Case) -> str:
 
 
 def require_defined(value: Any, what: str, depth: int = 0) -> None:
-    """Check that a result contains NaN only where the documentation allows it."""
+    """Check that a result contains NaN only in attributes whose documentation allows NaN."""
     if depth > 4 or isinstance(value, cp.Expression | cp.Problem | cp.Constraint | str | bytes):
         return
     if isinstance(value, float | np.floating):

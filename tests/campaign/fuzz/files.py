@@ -1,4 +1,4 @@
-"""Mutations of the tables and settings in the problem files of the repository."""
+"""Test mutations of the tables and settings in the problem files of the repository."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def document(table: dict[str, Any]) -> str:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths of all entries nested in a value."""
+    """Return the paths of all entries in a nested value."""
     if isinstance(value, dict):
         inside = list(value.items())
     elif isinstance(value, list):
@@ -87,7 +87,7 @@ PLACES = [places(table) for table in TABLES]
 
 @cache
 def known_keys() -> list[str]:
-    """Return every key of the schema."""
+    """Return all keys that the schema contains."""
     keys: set[str] = set()
 
     def walk(node: Any) -> None:
@@ -148,7 +148,7 @@ def _validator() -> Any:
 
 @st.composite
 def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
-    """Draw a problem file and settings that replace parts of the file."""
+    """Draw a problem file and settings that override some of its entries."""
     which = draw(st.integers(0, len(TABLES) - 1))
     settings = []
     for _ in range(draw(st.integers(1, 3))):
@@ -162,7 +162,7 @@ def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
-    """Parse a problem file, and compare an accepted file with the schema and a second parse."""
+    """Parse a problem file. If it is accepted, check it against the schema and parse it again."""
     try:
         problem = parse_file(text, overrides, path="fuzz.toml")
     except ProblemFileError as error:
@@ -183,7 +183,7 @@ def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
 
 
 def check_bytes(data: bytes) -> str:
-    """Parse bytes in the same way as the loader."""
+    """Parse bytes as the loader of problem files does."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

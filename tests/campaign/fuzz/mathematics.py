@@ -1,4 +1,4 @@
-"""Properties of priors and of allocations for numbers of any magnitude."""
+"""Test properties of priors and of allocations for numbers of any magnitude."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVELS = np.array([0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.99, 1 - 1e-9, 1.0])
 
 @st.composite
 def any_prior(draw: Any) -> Any:
-    """Draw a family of priors and its parameters from ordinary or arbitrary numbers."""
+    """Draw the family and the parameters of a prior, which are ordinary or arbitrary numbers."""
     numbers = draw(st.sampled_from([ordinary, ordinary, wide, positive, number]))
     seed = draw(st.integers(0, 8))
     values = [draw(numbers) for _ in range(4)]
@@ -42,7 +42,7 @@ def made(case: tuple[int, list[float]]) -> cm.Prior:
 
 
 def check_prior(case: tuple[int, list[float]]) -> str:
-    """Compare the functions of a prior with their definitions."""
+    """Check the distribution function, quantiles, virtual costs and samples of a prior."""
     prior = made(case)
     low, high = prior.support
     require(0 <= low <= high, "support", prior.support)
@@ -56,7 +56,7 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     resolved = np.spacing(inside) * np.nan_to_num(prior.pdf(inside), posinf=np.inf) < 1e-9
     slack = 1e-8
     if isinstance(prior, cm.priors.TruncatedNormal):
-        # The distribution of scipy has an error of up to 1e-9 z at z deviations from the mean. If
+        # SciPy's distribution has an error of up to 1e-9 z at z deviations from the mean. If
         # the support is much narrower than a deviation, rounding is relative to the deviation.
         mean, deviation = case[1][:2]
         away = max(abs(low - mean), abs(high - mean)) / deviation
@@ -151,7 +151,7 @@ def variant_market(case: dict[str, Any]) -> cm.Market:
 
 
 def check_variant(case: dict[str, Any]) -> str:
-    """Check constraints, certificate and optimality of an allocation at nearby points."""
+    """Check the constraints and bound of an allocation, and compare it with nearby points."""
     market = variant_market(case)
     result = cm.allocate(market, gap=1e-4)
     psi = np.asarray(case["psi"])

@@ -17,26 +17,26 @@ from sklearn.exceptions import NotFittedError
 
 import convexmarket as cm
 
-#: Errors that a caller must expect; any other exception is a defect.
+#: Errors that a caller must expect. All other exceptions are defects.
 EXPECTED = (cm.ConvexMarketError, NotFittedError)
 #: Time limit in seconds after which a hang in compiled code ends the process with a traceback.
 HANG = 600.0
 
 
 class WrongAnswerError(AssertionError):
-    """A result that an oracle or an invariant refutes."""
+    """Raised when a result contradicts an oracle or an invariant."""
 
 
 class TooSlow(BaseException):
-    """An example took longer than its limit; not caught by ``except Exception``."""
+    """Raised when an example exceeds its time limit. ``except Exception`` does not catch it."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A function to fuzz and the strategy for its examples.
+    """Function ``check`` to fuzz, with the Hypothesis strategy for its examples.
 
     ``check`` returns "accepted" or "refused", and raises an unexpected error.
-    An example may take at most ``seconds``; ``weight`` multiplies the number of examples.
+    An example can take at most ``seconds``. ``weight`` multiplies the number of examples.
     """
 
     name: str
@@ -54,7 +54,7 @@ def require(condition: Any, *message: Any) -> None:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Interrupt a longer computation by a signal; only CPU time counts."""
+    """Interrupt the computation by a signal when its CPU time exceeds a limit."""
 
     def ring(number: int, frame: Any) -> None:
         raise TooSlow(f"longer than {seconds:g} s")
@@ -88,6 +88,6 @@ def outcome(target: Target, example: Any) -> str:
 
 
 def from_sklearn(error: BaseException) -> bool:
-    """Check whether the validation of scikit-learn raised this error."""
+    """Check whether scikit-learn's validation of arguments raised an error."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     return any("sklearn/utils/validation" in file for file in files[-4:])

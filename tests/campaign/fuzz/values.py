@@ -1,4 +1,4 @@
-"""Unexpected values, and ordinary values for combinations with them."""
+"""Define hostile values, and ordinary values that are combined with hostile values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 
-#: Numbers of extreme magnitudes.
+#: Zeros, and floats with extreme exponents.
 EXTREMES = [
     0.0, -0.0, 5e-324, 2.3e-308, 1e-300, 1e-160, 1e-30, 1e-16, 1e16, 1e30, 1e154, 1e160, 1e300,
     1.7976931348623157e308,
@@ -37,10 +37,10 @@ Y = np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
 
 
 def market(reports: Any = (0.1, 0.6, 0.3)) -> cm.Market:
-    """Return a small market."""
+    """Return a market of the papers' form with three sellers by default."""
     return cm.Market.standard(cm.Sellers(reports, cm.Uniform(0, 1)), mu=2, sigma=1, gamma=0.5)
 
 
 def joint_market() -> cm.JointMarket:
-    """Return a joint market for the six rows of X."""
+    """Return a joint market for the six rows of ``X``."""
     return cm.JointMarket(market([0.1, 0.6, 0.3, 0.2, 0.4, 0.5]), X, Y, regularization=1.0)

@@ -1,4 +1,4 @@
-"""Errors of noisy descent and of objective perturbation for the same purchases."""
+"""Compare the errors of noisy descent and of objective perturbation for equal purchases."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ LEARNERS = {
 
 @pytest.mark.parametrize("gamma", [0.0003, 0.003, 0.03])
 def test_the_table_of_the_theory_page_is_reproduced(gamma):
-    """Print the mean errors on 228 rows over the noise for docs/theory/noisy-descent.md."""
+    """Print the table of docs/theory/noisy-descent.md: errors on 228 rows, averaged over noise."""
     data = datasets.wdbc()
     X, y = np.vstack([data.X_validation, data.X_test]), np.r_[data.y_validation, data.y_test]
     prior = cm.Uniform(np.exp(-4), 5 * np.exp(-4))

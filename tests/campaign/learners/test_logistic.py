@@ -1,4 +1,4 @@
-"""Distribution of many logistic regressions, compared with its density."""
+"""Compare the distribution of many logistic regressions with its density."""
 
 import numpy as np
 import pytest

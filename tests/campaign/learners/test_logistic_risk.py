@@ -1,4 +1,4 @@
-"""The risk bound of logistic regression for worst-case models in higher dimensions."""
+"""Test the risk bound of logistic regression for worst-case models in higher dimensions."""
 
 import numpy as np
 import pytest

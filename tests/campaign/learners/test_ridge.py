@@ -1,4 +1,4 @@
-"""Ridge regression compared with long simulations."""
+"""Compare ridge regression with long simulations."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A ledger with a hundred thousand sellers, and many races between two processes."""
+"""Test a ledger with 100,000 sellers, and many simultaneous charges by two processes."""
 
 import numpy as np
 import pytest

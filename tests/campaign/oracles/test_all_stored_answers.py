@@ -1,13 +1,13 @@
-"""All stored solutions, and the tables of reports that take less than a minute to compute.
+"""Compare all stored solutions, and the tables of reports that need less than a minute.
 
-``python -m tests.oracles reports`` also computes the other tables.
+``python -m tests.oracles reports`` compares all tables of reports.
 """
 
 import pytest
 
 from tests.oracles.store import failures, read
 
-#: Number of tests for the stored solutions of a topic.
+#: Number of tests among which the records of each topic are divided.
 PARTS = {"allocations": 40, "joint": 6, "learners": 12, "ledgers": 4, "online": 6}
 PARTS |= {"payments": 10, "reports": 8}
 

@@ -1,4 +1,4 @@
-"""Ironed virtual costs on a fine grid."""
+"""Compare ironed virtual costs with a convex hull on a fine grid."""
 
 from hypothesis import given
 

@@ -1,4 +1,4 @@
-"""Distributions of noise from many draws."""
+"""Test the distributions of noise with many draws."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""More attacks on the sensitivity of ridge regression."""
+"""Attack the sensitivity of ridge regression with more data sets than the default tests."""
 
 import pytest
 

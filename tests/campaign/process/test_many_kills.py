@@ -1,4 +1,4 @@
-"""Tests that kill hundreds of processes at random times. The tests in tests/process kill few."""
+"""Kill hundreds of processes at random times, and check that no completed step is lost."""
 
 import pytest
 

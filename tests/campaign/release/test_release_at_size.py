@@ -1,4 +1,4 @@
-"""Releases with many draws, and adversaries with many queries."""
+"""Test releases with many draws, and attacks with many queries."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The fixture of an attack. Every try must end with a typed error or a correct outcome.
+"""Define the fixture ``attack``. Every try must end with a typed error or a correct outcome.
 
 ``.ci/campaigns reliability`` prints the table of attacks at the end.
 """

@@ -1,4 +1,4 @@
-"""Mutations of one entry of a JSON document that an attacker could make."""
+"""Generate JSON documents in which an attacker has changed one entry."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 
 def nested(depth: int) -> Any:
-    """Return a list nested to a given depth."""
+    """Return nested lists of a given depth."""
     value: Any = 1
     for _ in range(depth):
         value = [value]
     return value
 
 
-#: Replacement values.
+#: Values that replace an entry of a document.
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 0.5, -1e-320, 1e308, -1e308, 2**63, 10**400,
     "", " ", "0", "nan", "Infinity", "x" * 5_000, "a\nb", "\0", "\x1b[2J", "<script>", "=1+1",

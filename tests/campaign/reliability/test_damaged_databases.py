@@ -1,4 +1,4 @@
-"""Thousands of damaged copies of markets and ledgers raise an error or work as before."""
+"""Damaged copies of markets and ledgers raise an error or work like the original databases."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import settings
 
 from tests.ledger.damage import build_states, damaged_copy, use
 
-#: Number of tries for each example of a property, which is 3,000 in the campaign.
+#: Factor for the number of damaged copies, which is 3,000 in the campaign.
 MANY = 15
 
 

@@ -1,4 +1,4 @@
-"""Attacks on the access to files and reports by other users."""
+"""Test attacks by other users on files and reports."""
 
 import os
 import stat

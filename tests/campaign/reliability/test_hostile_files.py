@@ -20,7 +20,7 @@ REPORTS = [ROOT / "reports" / name for name in report_names(ROOT / "problems")]
 
 
 def numbers():
-    """Return a new random generator and the number of examples of the profile."""
+    """Return a random generator and the number of examples that the Hypothesis profile sets."""
     seed = np.random.SeedSequence().entropy if not settings().derandomize else 0
     print(f"seed {seed}")
     return np.random.default_rng(seed), settings().max_examples

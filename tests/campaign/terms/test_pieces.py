@@ -1,4 +1,4 @@
-"""Markets with all pairs of constraints and all objectives."""
+"""Test markets with all pairs of constraints and all objectives."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A command that quotes a list continues with the same offers after several kills."""
+"""A command that quotes a list resumes after several kills, and quotes the same offers."""
 
 import random
 import time

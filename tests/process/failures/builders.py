@@ -1,4 +1,4 @@
-"""Commands in forked processes, which do not repeat the imports.
+"""Run commands in forked processes, which need not import the package again.
 
 Each command has separate streams, a working directory, signals and an exit code, as in a shell.
 """
@@ -19,12 +19,12 @@ from joblib.externals.loky import reusable_executor
 
 from convexmarket import cli
 
-#: Time limit in seconds for each command.
+#: Time limit of each command, in seconds.
 PATIENCE = 120.0
 CRASHED = 99
 INTERRUPTED = 130
-NO_ROOM = 300  # bytes; smaller than any file that a command writes
-#: The former content of a file.
+NO_ROOM = 300  # file size in bytes, smaller than any file of a command
+#: Contents of files before a command replaces them.
 FORMER_CSV, FORMER_JSON = "id,the former\nAnn,1\n", '["the former"]\n'
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
 
@@ -41,7 +41,7 @@ class Forked:
         Called in the process before the command, with a function that notifies the parent and
         waits for a signal.
     limit : int, optional
-        Largest size of a file in bytes, to simulate a full disk.
+        Largest size of a file in bytes, which simulates a full disk.
     """
 
     def __init__(self, arguments, folder, before=None, limit=None):
@@ -85,7 +85,7 @@ class Forked:
             traceback.print_exc()
         finally:
             with contextlib.suppress(BaseException):
-                multiprocessing.util._exit_function()  # as an interpreter does when it exits
+                multiprocessing.util._exit_function()  # an interpreter calls this at its exit
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
@@ -116,7 +116,7 @@ class Forked:
 
     @property
     def stderr(self):
-        """Text of the command on standard error."""
+        """Text that the command wrote to standard error."""
         return self.err.decode()
 
 
@@ -127,7 +127,7 @@ def run(arguments, folder, before=None, limit=None):
 
 
 def stop(arguments, folder, before, number):
-    """Run a command until its message, send a signal, and return exit code and process."""
+    """Run a command until its message, send a signal, and return the exit code and the process."""
     command = Forked(arguments, folder, before)
     came = command.wait_for_message()
     command.send(number if came else signal.SIGKILL)
@@ -153,7 +153,7 @@ def check_one_line(stderr, *words):
 
 
 def at(module, name, call=1, after=False):
-    """Return a hook that pauses a command at a call of a function and notifies the parent."""
+    """Return a hook that notifies the parent and pauses a command when it calls a function."""
 
     def before(notify):
         real, left = getattr(module, name), [call]

@@ -1,4 +1,4 @@
-"""State of files after errors, Ctrl-C, SIGKILL and full disks in commands (docs/failures.md)."""
+"""Test the files after errors, Ctrl-C, SIGKILL and full disks in commands (docs/failures.md)."""
 
 import codecs
 import json
@@ -38,13 +38,13 @@ SMALL = [
     "learner.draws=2",
     "naive.grid=1",
 ]
-#: A problem file of the repository for each kind of problem.
+#: Name of a problem file in the repository for each kind of problem.
 FILES = {"online": "online-wdbc", "market": "quickstart"}
 
 
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
-    """Skip the slow drawing of figures. One test below includes the drawing."""
+    """Skip the drawing of figures, which is slow. One test below draws the figures."""
     monkeypatch.setattr(figures, "saved", save_nothing)
 
 
@@ -56,7 +56,7 @@ def result():
 
 @pytest.fixture(scope="module")
 def prepared(result, tmp_path_factory):
-    """Return a folder with the inputs and the former outputs of all commands."""
+    """Return a folder with the inputs and the existing outputs of all commands."""
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
@@ -72,7 +72,7 @@ def prepared(result, tmp_path_factory):
 
 @pytest.fixture
 def here(prepared, tmp_path, result, monkeypatch):
-    """Return a copy of the folder, and replace runs of problems by stored results."""
+    """Return a copy of the folder, and make problems return stored results when they are run."""
     folder = shutil.copytree(prepared, tmp_path / "a b\n\u2603")
     monkeypatch.setattr(type(result[0]), "perform", lambda *_, **__: result[1])
     return folder
@@ -113,7 +113,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def written(prepared, result, tmp_path_factory):
-    """Return the files that each command writes without a failure."""
+    """Return the files after each command if no failure occurs."""
     answer = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
@@ -127,7 +127,7 @@ def written(prepared, result, tmp_path_factory):
 
 
 def timeless(found):
-    """Remove the parts of files that differ between runs."""
+    """Replace the time in a certificate, which differs between runs, by zero."""
     certificate = found["offers.certificate.json"]
     if not certificate.startswith(b"{"):
         return found
@@ -166,7 +166,7 @@ def test_the_same_command_succeeds_after_sigkill(here, written, name, moment):
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk_changes_nothing(here, name, later):
-    """The disk has no space for any file, or space for the first file only."""
+    """The disk has no space for any file, or it has space for the first file only."""
     before = contents(here)
 
     def patch(_notify):
@@ -274,7 +274,7 @@ def test_a_read_only_folder_is_refused(here, name):
 
     def unprivileged(_notify):
         if nobody is not None:
-            codecs.lookup("utf-8-sig")  # before the change of user
+            codecs.lookup("utf-8-sig")  # while the process is still root
             os.setgroups([])
             os.setgid(nobody)
             os.setuid(nobody)

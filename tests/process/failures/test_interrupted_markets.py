@@ -1,4 +1,4 @@
-"""State of online markets after errors, interrupts and full disks (docs/failures.md)."""
+"""Test online markets after errors, interrupts and full disks (docs/failures.md)."""
 
 import json
 import shutil
@@ -71,7 +71,7 @@ def sold(prepared, tmp_path_factory):
 
 
 def state(folder):
-    """Return the offers of a market by id."""
+    """Return a dictionary of the offers of a market, by the ids of the sellers."""
     with cm.OnlineMarket(folder / "m") as market:
         offers: pd.DataFrame = market.offers()
     return offers.set_index("id")

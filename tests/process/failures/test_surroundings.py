@@ -1,4 +1,4 @@
-"""Commands with closed streams, unusual terminals, no home folder or an ASCII locale."""
+"""Test commands with closed streams, unusual terminals, no home folder or an ASCII locale."""
 
 import os
 import shlex

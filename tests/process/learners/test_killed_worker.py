@@ -1,4 +1,4 @@
-"""The kill of a Dask worker during a fit does not change the result."""
+"""If a Dask worker is killed during a fit, the result does not change."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ N_ROWS, N_PARTS = 4_000, 8
 
 
 def block(reads: Path | None, _: object, block_id: tuple[int, int] = (0, 0)) -> np.ndarray:
-    """Return a block of rows. The second read of one block kills its worker."""
+    """Return a block of rows. The second read of block 3 kills the worker."""
     if reads is not None and block_id[0] == 3:
         times = len(list(reads.iterdir()))
         (reads / str(times)).touch()
@@ -45,5 +45,5 @@ def test_a_killed_worker_does_not_change_the_model(learner, tmp_path):
         X = da.zeros((N_ROWS, 3), chunks=chunks).map_blocks(partial(block, reads), dtype=float)
         learner.fit(rows(X), y, epsilon=np.full(N_ROWS, 0.5), random_state=Simulation(1))
         models.append(learner.coef_)
-    assert len(list(tmp_path.iterdir())) > 2  # one read, one kill and a second read
+    assert len(list(tmp_path.iterdir())) > 2  # a read, a kill and a second read
     np.testing.assert_array_equal(*models)

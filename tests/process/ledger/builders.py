@@ -1,4 +1,4 @@
-"""A ledger in forked processes, and checks after each kill."""
+"""Use a ledger in forked processes, and check the ledger after each kill."""
 
 import random
 import time
@@ -18,7 +18,7 @@ def guarantee(epsilon):
 
 
 def work_forever(path, seed, notify):
-    """Sell and charge for many sellers together, and report each completed step."""
+    """Record sales and charges of many sellers in each step, and report each completed step."""
     ledger, rng = cm.Ledger(path), random.Random(seed)
     ids = [f"s{k}" for k in range(MANY)]
     for step in range(10_000):
@@ -35,7 +35,7 @@ def work_forever(path, seed, notify):
 
 
 def stored(ledger):
-    """Return the stored steps, and check that each step contains all sellers."""
+    """Check that each stored step contains all sellers, and return the stored steps."""
     sales, charges = ledger.sales(), ledger.charges()
     result = [("sold", name, len(rows)) for name, rows in sales.groupby("source")]
     result += [("charged", name, len(rows)) for name, rows in charges.groupby("release")]

@@ -1,4 +1,4 @@
-"""Several processes use one ledger and are killed at random times (SIGKILL)."""
+"""Several processes use one ledger and are killed by SIGKILL at random times."""
 
 import time
 
@@ -64,7 +64,7 @@ def test_a_charge_is_complete_or_absent_after_a_kill(tmp_path):
     ledger.sell(["a", "b"], 1.0, 0.0)
 
     def work(notify):
-        book.now = stopping(book.now, notify, before=False)  # after the check
+        book.now = stopping(book.now, notify, before=False)
         cm.Ledger(tmp_path / "l").account(["a", "b"], release="m").charge(guarantee([1.0, 1.0]))
 
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_a_charge_is_complete_or_absent_after_a_kill(tmp_path):
 
 
 def test_a_charge_remains_after_a_kill_before_the_publication(tmp_path):
-    """A release that a user may have seen remains charged and cannot be repeated."""
+    """A release that users have possibly seen remains charged and cannot be repeated."""
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a"], 1.0, 0.0)
 

@@ -1,4 +1,4 @@
-"""A market in forked processes, and checks after each kill."""
+"""Use an online market in forked processes, and check the market after each kill."""
 
 import json
 import random
@@ -53,7 +53,7 @@ def check_all_stored(market, reported, n):
 
 
 class Delay:
-    """Random delays, which are adapted to be too short and too long equally often."""
+    """Random delays until a kill, which are adapted to be too short and too long equally often."""
 
     def __init__(self, seed):
         self._rng, self._typical = random.Random(seed), 0.004
@@ -78,7 +78,7 @@ def rows(market):
 
 
 def work_forever(market, seed, notify):
-    """Quote, accept, decline and repeat, and report each completed step."""
+    """Quote, accept, decline and repeat quotes, and report each completed step."""
     rng = random.Random(seed)
     known = {id: row[2] for id, row in rows(market).items()}
     while True:
@@ -99,7 +99,7 @@ def work_forever(market, seed, notify):
             id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
             try:
                 message = astuple(answer(id))
-            except ConvexMarketError:  # the offer has a different answer, or its epsilon is 0
+            except ConvexMarketError:  # the offer has another answer, or its epsilon is 0
                 continue
             notify(*message)
 
@@ -121,7 +121,7 @@ def check_stored(reported, before, after):
     for id in answered:
         assert model[id][5] == "offered", "an answer was lost"
     if extra:
-        # One step was in progress, either a quote or a batch of three quotes that is partly
+        # One step was in progress: either a quote or a batch of three quotes that was partly
         # reported.
         assert not answered
         assert len(extra) == 1 or (len(extra) <= 3 and len({i[:-2] for i in extra}) == 1)
@@ -131,7 +131,7 @@ def check_stored(reported, before, after):
 
 
 def check_plans(market, policy):
-    """Check that each stage has exactly one plan, which determines the later terms."""
+    """Check that each stage has exactly one plan, which determines the terms of its offers."""
     frame, plans = market.offers(), market.plans()
     reached = [stage for stage in policy.stages if stage < len(frame)]
     assert [plan.after for plan in plans] == [0, *reached]
@@ -158,7 +158,7 @@ def check_random_kills(folder, kills):
             child.wait_for_message(rng.randint(1, 5))
             time.sleep(rng.choice([0.0, rng.uniform(0, 0.001), rng.uniform(0, 0.005)]))
         else:
-            time.sleep(rng.uniform(0, 0.03))  # possibly while it opens the database
+            time.sleep(rng.uniform(0, 0.03))  # the child possibly opens the database
         message = child.kill()
         after = rows(market)
         extra, answered = check_stored(message, seen, after)
@@ -219,7 +219,7 @@ def check_kills_in_closing(parent, kills):
         stored = market.released
         counts = market.counts()
         assert counts["accepted"] == 4
-        # Quoting ends and offers lapse in one step.
+        # One step closes the market and lets open offers lapse.
         assert counts["declined"] == (2 if market.is_closed else 0)
         assert not message or message == [["released", stored]]
         assert stored in (None, json.dumps([kill, 4]))

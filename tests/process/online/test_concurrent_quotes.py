@@ -185,7 +185,7 @@ def test_a_market_can_be_closed_during_quotes(tmp_path):
 
 
 def test_a_fork_waits_for_the_step_of_another_thread(tmp_path):
-    """Otherwise, the exit of a child process would roll back an open transaction of its parent."""
+    """Without waiting, the exit of a child process would roll back a transaction of its parent."""
     market = OnlineMarket.create(tmp_path, fixed(10))
     under_way, ended = threading.Event(), []
 

@@ -110,7 +110,7 @@ def test_a_model_is_charged_once_after_a_kill_during_training(tmp_path):
         child.kill()
         assert market.is_closed
         assert market.released is None
-        assert market.ledger.balance()["left"].tolist() == [0.0] * 4  # charged, not published
+        assert market.ledger.balance()["left"].tolist() == [0.0] * 4  # the model is charged
         assert len(market.ledger.releases()) == 1
     assert market.counts()["declined"] == 2
     assert market.close(lambda accepted: json.dumps(len(accepted))) == "4"

@@ -22,13 +22,13 @@ from convexmarket.partitions import workers  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def scheduler_as_before():
-    """Restore the Dask configuration, because a failed client remains in it."""
+    """Restore the Dask configuration, because it still refers to a client that failed."""
     before = dask.config.get("scheduler", None)
     yield
     dask.config.set(scheduler=before)
 
 
-#: Time limits in seconds for a successful attack on a busy machine, and for a refused attack.
+#: Time limits (seconds): for a successful attack on a busy machine, and for a refused attack.
 SUCCESS, REFUSAL = 100.0, 20.0
 
 

@@ -1,4 +1,4 @@
-"""Commands with Dask workers, including a killed worker."""
+"""Test commands that use Dask workers, one of which is killed."""
 
 import os
 import signal

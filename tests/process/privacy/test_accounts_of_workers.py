@@ -1,4 +1,4 @@
-"""Open privacy accounts in forked processes and in the workers of a search."""
+"""Test open privacy accounts in forked processes and in the workers of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interrupted and fresh runs of ``convexmarket compare``."""
+"""Test interrupted and new runs of ``convexmarket compare``."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def test_control_c_keeps_the_recorded_runs(market, tmp_path):
             if journal.exists() and journal.read_bytes().count(b"\n") >= 3:
                 break
             time.sleep(0.01)
-        os.killpg(running.pid, signal.SIGINT)  # a terminal also interrupts the workers
+        os.killpg(running.pid, signal.SIGINT)  # Ctrl-C also interrupts workers
         text = running.communicate(timeout=60)[1]
     assert running.returncode == 130, text
     assert "Traceback" not in text

@@ -1,4 +1,4 @@
-"""Runs in separate processes. The failure of a run gives a reply and does not affect later runs."""
+"""If a run fails in its process, the failure is recorded and later runs are not affected."""
 
 import contextlib
 import os
@@ -118,7 +118,7 @@ def children_of(process):
 
 
 def is_run(process):
-    """Return the process of a run, which a worker starts in a separate process group."""
+    """Check whether a process is a run, which a worker starts in a separate process group."""
     with contextlib.suppress(psutil.Error, ProcessLookupError):
         return os.getpgid(process.pid) == process.pid
     return False

@@ -1,4 +1,4 @@
-"""Builders of synthetic patients and of problem files of kind "market"."""
+"""Build synthetic patients and problem files of kind "market"."""
 
 import numpy as np
 import pandas as pd
@@ -67,7 +67,7 @@ jobs = 1
 
 
 def patients(n=2_000, seed=0):
-    """Draw synthetic patients by id, with their reports per unit of epsilon."""
+    """Draw a table of synthetic patients by id, with reports in currency per unit of epsilon."""
     rng = np.random.default_rng(seed)
     age, bmi = rng.integers(18, 96, n), rng.normal(27, 5, n).round(1)
     smoker = rng.choice(["no", "former", "yes"], n)
@@ -90,7 +90,7 @@ def written(folder, text=TRADEOFF, table=None):
     return path
 
 
-#: Values that replace the placeholders in the draft for the patients.
+#: Values that replace the placeholders in the draft of a problem file for the patients.
 _DECLARED = {
     "label": '"ill"',
     "classes": '["no", "yes"]',
@@ -144,7 +144,7 @@ eta_range = [0.1, 10]
 
 
 def for_each(cases):
-    """Run all cases as one test, and add the failing case to its error."""
+    """Run all cases in one test, and add the failing case to the error message."""
 
     def decorate(test):
         def with_every_case():

@@ -1,4 +1,4 @@
-"""Purchases with a problem file: agreement with cm.buy, public rows and errors."""
+"""Test purchases with a problem file: agreement with cm.buy, public rows and errors."""
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ def sale(place):
 
 
 def test_buying_from_a_file_equals_cm_buy(sale):
-    """Compare the purchase with a call of cm.buy that has the settings of the file."""
+    """Compare the purchase with the result of cm.buy for the settings of the file."""
     deal, test = sale
     sold = TABLE.loc[deal.offers.index]
     by_hand = cm.buy(
@@ -106,7 +106,7 @@ def test_groups_have_their_share(place):
 def test_groups_are_not_private_cells(place, column):
     problem = load_file(written(place, TRADEOFF, TABLE))
     with pytest.raises(ParameterError, match=f"'{column}' is private"):
-        problem.buy(group=column, at_least={"west": 0.1})  # an error on "west" lists all groups
+        problem.buy(group=column, at_least={"west": 0.1})  # an error for "west" lists all groups
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Problem files of markets with a classifier: consistency of tables, and errors."""
+"""Test problem files of markets with a classifier: consistency of tables, and errors."""
 
 import numpy as np
 import pytest

@@ -51,7 +51,7 @@ def test_a_completed_draft_runs(tmp_path, learns, name):
 
 
 def other(table):
-    """Draw a second table with the same columns and types but different cells."""
+    """Draw a table with the columns and types of another table, but with different cells."""
     rng = np.random.default_rng(7)
     numbers = table.select_dtypes("number").columns
     changed = table.iloc[rng.permutation(len(table))].iloc[: len(table) // 2].copy()

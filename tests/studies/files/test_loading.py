@@ -1,4 +1,4 @@
-"""Contents of problem files, error messages, and the problem files of the repository."""
+"""Test how problem files are read, error messages, and the problem files of the repository."""
 
 import json
 import re

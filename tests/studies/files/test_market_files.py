@@ -1,4 +1,4 @@
-"""Problem files of markets without a learner: markets, errors and runs."""
+"""Test problem files of markets without a learner: markets, errors and runs."""
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,7 @@ PRIOR = cm.Uniform(1, 5)
 
 
 def one(changes: str, *overrides: str) -> cm.Market:
-    """Return the market of one variant with changes from an inline table."""
+    """Return the market of a problem file whose variant is given as an inline table."""
     problem = parse_file(BASE, [f'variants=[{{name="x", {changes}}}]', *overrides])
     (point,) = problem.points()
     return point.market

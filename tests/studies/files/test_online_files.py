@@ -1,4 +1,4 @@
-"""Problem files of kind "online": contents, and consistency of simulated markets."""
+"""Test problem files of kind "online": contents, and consistency of simulated markets."""
 
 import json
 from pathlib import Path
@@ -176,7 +176,7 @@ def test_a_simulation_resumes_from_its_journal(result, tmp_path):
     problem = parse_file(SMALL, ["simulation.draws=2"])
     first = problem.perform(journal=journal, progress=False)
     lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(lines[0])  # simulates an interruption during the second market
+    journal.write_bytes(lines[0])
     again = problem.perform(journal=journal, progress=False)
     assert journal.read_bytes().splitlines(keepends=True)[0] == lines[0]
     assert len(journal.read_bytes().splitlines()) == 2

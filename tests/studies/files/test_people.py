@@ -1,4 +1,4 @@
-"""Tables of sellers and public rows for problem files: reading, errors and privacy."""
+"""Test tables of sellers and public rows for problem files: reading, errors and privacy."""
 
 import stat
 import tempfile
@@ -156,7 +156,7 @@ def test_an_invalid_table_is_refused(change, words):
 
 # -------------------------------------------------------------------------------- the runs
 
-#: A value whose digits must not be published.
+#: Private value whose digits must not be published.
 RARE = 31.718281828
 
 

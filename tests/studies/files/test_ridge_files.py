@@ -1,4 +1,4 @@
-"""Markets for ridge regression without tuning, where guarantees equal the privacy sold."""
+"""Test markets for ridge regression without tuning, in which guarantees equal the sales."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Problem files of kind "solvers": contents, errors and messages."""
+"""Test problem files of kind "solvers": contents, errors and messages."""
 
 import sys
 
