@@ -47,9 +47,10 @@ def test_a_computed_bound_is_at_most_the_bound_in_exact_arithmetic(seed):
     cut = KeptSpreadCut(const, noise, costs, slopes, lambda linear: float(linear.min()), 0.0)
     pairs = zip(costs.tolist(), slopes.tolist(), strict=True)
     least = min(Fraction(a) + Fraction(eta) * Fraction(b) for a, b in pairs)
-    exact = Fraction(const) + least + Fraction(noise) / Fraction(eta)
+    rest = Fraction(noise) / Fraction(eta)
+    exact = Fraction(const) + least + rest
     assert Fraction(cut(eta)) <= exact
-    assert exact - Fraction(cut(eta)) <= Fraction(1e-13) * (1 + abs(Fraction(const)))
+    assert exact - Fraction(cut(eta)) <= Fraction(1e-13) * (1 + abs(Fraction(const)) + rest)
 
 
 # ------------------------------------------------------------- below the optimum
