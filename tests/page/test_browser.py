@@ -206,7 +206,7 @@ def test_scripts_in_the_content_do_not_run(browser: Any, page: Path, tmp_path: P
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_index_links_to_the_reports(browser: Any, page: Path, width: int) -> None:
-    index = write_index(page.parent.parent)
+    index = write_index(page.parent.parent, force=True)
     open_page(browser, index, width)
     assert overflow(browser) <= 0
     assert "One is better than the other." in browser.find_element(By.TAG_NAME, "main").text

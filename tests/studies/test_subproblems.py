@@ -15,6 +15,7 @@ from convexmarket.studies.subproblems import models
 from convexmarket.studies.subproblems.markets import at_eta, budget, guarantees
 from convexmarket.studies.subproblems.models import fit, logistic, ridge, z_block
 from convexmarket.studies.subproblems.problem_classes import CLASSES
+from tests.allocation.brute_force import ACCURATE
 
 TIGHT = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 PRIOR = cm.Uniform(0.02, 0.1)
@@ -86,7 +87,7 @@ def solve(declared, **options):
 
 
 def check(instance, formulation, tolerance=1e-7):
-    """Compare the answers for two parameter values with exact answers or with those of ECOS."""
+    """Compare the answers for two parameter values with exact answers or with those of CLARABEL."""
     first = CLASSES[instance.problem_class][0]
     declared, other = instance.declare(formulation), instance.declare(first)
     assert declared.problem.is_dcp(dpp=True)
@@ -98,8 +99,7 @@ def check(instance, formulation, tolerance=1e-7):
         programs.append(declared.problem._cache.param_prog)
         assert max(kkt_residuals(declared.problem, instance.scale(value))) < 1e-3
         if best is None:
-            tight = {"solver": "ECOS", "abstol": 1e-11, "reltol": 1e-11, "feastol": 1e-11}
-            best = solve(other, **tight)
+            best = solve(other, solver="CLARABEL", **ACCURATE)
         else:
             assert instance.violation(best) <= 1e-10
             assert answer == pytest.approx(best, abs=1e-3 * np.abs(best).max())

@@ -125,6 +125,7 @@ class Balance(cm.terms.Constraint):
 
 
 def test_a_user_defined_term_and_constraint_equal_brute_force():
+    pytest.importorskip("ecos")
     market = cm.Market(
         SELLERS,
         1.0 * cm.Spread() + 2.0 * cm.Noise() + 0.5 * cm.Payments() + 0.7 * Shortfall(0.4),

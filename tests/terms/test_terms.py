@@ -132,7 +132,7 @@ WRONG = {
         "eta range is 0, 1; give.*0 < low <= high": lambda: cm.EtaRange(0, 1),
         "give finite numbers": lambda: cm.EtaRange(1, np.inf),
     },
-    TypeError: {"class Term with abs": cm.Term, "class Constraint with abs": cm.terms.Constraint},
+    TypeError: {"class Term with.* abs": cm.Term, "class Con.* with.* abs": cm.terms.Constraint},
 }
 
 
