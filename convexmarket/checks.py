@@ -255,7 +255,7 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
         remedy = f"{name}.to_numpy() if it has the order of {first}"
         if is_default(index) or is_default(order):
             why = "different labels, some of which are pandas' default 0, 1, 2, ..."
-            raise DataError(f"{first} and {name} have {why}; give {remedy}, or the same labels")
+            raise DataError(f"{first} and {name} have {why}; give the same labels, or {remedy}")
         if (lost := order.symmetric_difference(index, sort=False)).size:
             why = f"different rows: only one of them has the label {lost[0]!r}"
             raise DataError(f"{first} and {name} have {why}; give the same labels, or {remedy}")

@@ -343,7 +343,7 @@ def allocation_of(
     began: float,
     **settings: Any,
 ) -> Allocation:
-    """Build the allocation of the best point, whose weights are those of the active sellers."""
+    """Build the allocation from the best point, which has weights of the active sellers only."""
     best, ends = result.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
     return Allocation(
         weights=embed(best.weights, market.form.active),

@@ -245,8 +245,8 @@ def _sentence(offer: Offer) -> str:
     answered = "" if offer.status == "offered" else f" The seller has {offer.status}."
     return (
         f"{who}: payment {offer.payment:.6g} for a guarantee of epsilon = {offer.epsilon:.6g}. "
-        "If its row were any other row, each released model would be at most exp(epsilon) = "
-        f"{factor} times as likely or as unlikely.{answered}"
+        "Replacing the seller's row changes the probability of each released model by a factor of "
+        f"at most exp(epsilon) = {factor}.{answered}"
     )
 
 

@@ -245,7 +245,7 @@ class KernelERM(BaseEstimator):
         return np.asarray(self.kernel_(rows, self.pivots_) @ self.dual_coef_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Predict the class or the real label of each row. Predictions are private.
+        """Predict the class or the real-valued label of each row. Predictions are private.
 
         Parameters
         ----------

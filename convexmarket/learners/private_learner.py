@@ -245,8 +245,8 @@ class PrivateLearner(BaseEstimator):
 
         Without regularization, this effect is the standard deviation of uniform labels, or 4 for a
         classifier: such noise changes the label of a row of margin 1 with a probability of 40 per
-        cent. Of the model's signal, at most the share :math:`s = \sum_j h_j/(\sum_j h_j + \lambda)`
-        remains, which multiplies this effect by :math:`\sqrt{s(2-s)}`, or by s for a classifier.
+        cent. Regularization reduces the signal to at most the share :math:`s = \sum_j h_j/(\sum_j
+        h_j + \lambda)`, and the effect by the factor :math:`\sqrt{s(2-s)}`, or s for a classifier.
         """
         plan, domain, second = self._uniform(epsilon, n_features)
         share = float(second.sum() / (second.sum() + plan.regularization))

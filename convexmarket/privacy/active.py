@@ -224,7 +224,7 @@ def reserve(
             WeakGuaranteeWarning,
         )
     if accountant is not None:
-        check_instance("accountant", accountant, Account, "a PrivacyAccountant or of a ledger")
+        check_instance("accountant", accountant, Account, "a PrivacyAccountant or account")
         accountant.check(guarantee, rows)
         return partial(accountant.charge, guarantee, rows)
     if rows is not None:

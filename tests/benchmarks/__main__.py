@@ -84,7 +84,7 @@ def table(runs: list[dict]) -> str:
 
 
 def flat(extra: dict) -> list[tuple[str, object]]:
-    """Return the pairs of a name and a value, where each entry of a dictionary is a pair."""
+    """Return the items of a dictionary, in which a nested dictionary is replaced by its items."""
     return [
         pair
         for name, value in extra.items()

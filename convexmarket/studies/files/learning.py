@@ -314,7 +314,7 @@ class ClassifierFile(LearningFile):
     The table ``runs`` contains all combinations of gamma, mu, sigma and Lambda. For each gamma,
     ``curve`` contains the run with the smallest sum of validation error and gamma times payments.
     The column overall_mean is the test error plus gamma times payments. The naive model of the
-    papers has mu = sigma = 0, and its eta is chosen in the same way. The model "charged tuning"
+    papers has mu = sigma = 0, and the same sum determines its eta. The model "charged tuning"
     chooses Lambda in each draw within the privacy sold. All models use the same noise draws.
     """
 

@@ -26,7 +26,7 @@ ORDER = ["pdp_op", "jorgensen_max", "jorgensen_mean", "nonpersonalized"]
 LOSSES = ("unreg", "reg")
 CELL = ["sweep", "parameter", "value", "method", "loss"]
 KEYS = ["sweep", "parameter", "value", "loss"]
-#: Largest ratio between a published loss and a reproduction, and the factor denoted by "<<".
+#: Largest ratio at which a published loss counts as reproduced; ratio that "<<" stands for in R.
 CLOSE, MUCH = 1.5, 10.0
 
 
@@ -66,9 +66,9 @@ class Sweep:
 class Study:
     """The settings of a comparison of ridge regressions. A subclass adds data and sweeps.
 
-    ``label_noise``, ``coef_norm`` and ``smallest_eigenvalue`` are public assumptions of the bound
-    of Theorem 3.6, which fails with ``failure_probability``. ``data`` is "medical" or the number of
-    rows, the number of features and the label noise of synthetic data.
+    The bound of Theorem 3.6 uses the public assumptions ``label_noise``, ``coef_norm`` and
+    ``smallest_eigenvalue``, and fails with probability ``failure_probability``. ``data`` is
+    "medical" or the numbers of rows and features and the label noise of synthetic data.
     """
 
     sensitivity, failure_probability, levels = "paper", 0.05, Levels()
