@@ -169,7 +169,7 @@ def test_quote_prints_the_offer_as_text_and_as_json():
         assert (offer["epsilon"], offer["payment"]) == market.policy.quote(1.1)
     assert (offer["id"], offer["number"], offer["status"]) == ("a", 1, "offered")
     assert f"payment {offer['payment']:.6g} for a guarantee of epsilon" in words
-    assert f"exp(epsilon) = {format_number(math.exp(offer['epsilon']))} times" in words
+    assert f"exp(epsilon) = {format_number(math.exp(offer['epsilon']))}." in words
     assert "nothing is bought" in done("quote", "m", "--id", "d", "--sensitivity", "4.9")
     assert list(quoted()["id"]) == ["a", "d"]
 
