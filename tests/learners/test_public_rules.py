@@ -79,6 +79,16 @@ def test_the_noise_effect_needs_public_arguments_and_is_zero_without_noise():
     assert cm.PrivateLogisticRegression().noise_limit(np.full(9, np.inf), 2) > 3.99
 
 
+@pytest.mark.parametrize("regularization", [0.1, 1.0])
+@pytest.mark.parametrize(("kind", "square"), [("objective", 1 / 12), ("output", 1 / 3)])
+def test_at_the_noise_limit_the_model_is_as_accurate_as_a_constant(kind, square, regularization):
+    """Check the bias of a shrunken signal plus the noise. ``square`` is the mean square of x."""
+    learner = cm.PersonalizedRidge(regularization, perturbation=kind, target_range=(0, 4))
+    limit, variance = learner.noise_limit(np.full(9, 5.0), 4), 4.0 / 3.0
+    share = 4 * square / (4 * square + regularization)
+    assert (1 - share) ** 2 * variance + limit**2 == pytest.approx(variance)
+
+
 @pytest.mark.parametrize("kind", ["objective", "statistics", "output", "logistic"])
 def test_more_privacy_brings_the_noise_below_its_limit_once(kind):
     logistic = kind == "logistic"
