@@ -14,7 +14,7 @@ from typer.main import get_command
 from convexmarket.studies import execution
 
 TESTS = Path(__file__).parent
-#: Groups that do not run by default. The tests of a group are in the folder of this name.
+#: Groups of tests that do not run by default. The name of a group is the name of its folder.
 GROUPS = ("process", "page", "campaign")
 #: Number of Hypothesis examples of a property test in each profile.
 EXAMPLES = {"quick": 5, "ci": 25, "campaign": 200}
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def commands_built_once():
-    """Cache the commands, because Typer builds them from the signatures again at every call."""
+    """Cache the commands, because Typer rebuilds them from the signatures at every call."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.testing._get_command", functools.cache(get_command), raising=False)
         yield

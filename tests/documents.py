@@ -35,7 +35,7 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?!\w)")
 
 
 class Block(NamedTuple):
-    """Python block of a document: its first line, its code and the output that is shown."""
+    """Python block of a document, with its first line, its code and the shown output."""
 
     line: int
     code: str
@@ -92,7 +92,7 @@ def run(block: Block, path: Path) -> str:
 def agree(shown: str, printed: str, tolerance: float = 2e-3) -> bool:
     """Check whether two outputs are equal, up to a relative tolerance for numbers.
 
-    A shown number has at most three digits more than the printed number, which can omit zeros.
+    A shown number can have up to three more digits, because trailing zeros are not printed.
     """
     if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
         return False
@@ -130,7 +130,7 @@ def rewrite(path: Path, *, varying: bool = False) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.documents", description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="default: all")
-    parser.add_argument("--varying", action="store_true", help="also rewrite the marked outputs")
+    parser.add_argument("--varying", action="store_true", help="also rewrite random outputs")
     options = parser.parse_args()
     os.environ.setdefault("MPLBACKEND", "Agg")
     warnings.simplefilter("ignore")

@@ -18,7 +18,7 @@ def price_list(
     id: str | None = None,
     **options: Any,
 ) -> cm.Deal:
-    """Compute offers for a table of sellers in the papers' form, with names in the column "id"."""
+    """Compute offers for a table of sellers with the objective of the papers, and ids in "id"."""
     if id is None and not isinstance(table, str | PathLike):
         id = "id"
     objective = mu * cm.Spread() + sigma * cm.Noise()

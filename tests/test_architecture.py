@@ -99,7 +99,7 @@ def test_a_package_imports_only_packages_before_it():
 
 
 def test_cvxpy_is_imported_only_where_problems_are_declared():
-    """Modules for priors, payments and audits do not import CVXPY. Sellers can have parameters."""
+    """Priors, payments and audits do not import CVXPY. Sellers do, to support parameters."""
     users = {
         package_of(path)
         for path in INSIDE
@@ -306,7 +306,7 @@ def test_every_error_is_public_and_a_subclass_of_the_base_error():
 # ------------------------------------------------------------------------------ version
 
 
-def test_the_version_has_one_source():
+def test_the_version_is_defined_in_one_file():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert cm.__version__ == metadata.version("convexmarket") == project["version"]
     elsewhere = [

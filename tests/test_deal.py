@@ -113,7 +113,7 @@ def test_a_deal_prints_its_statements_and_table():
     assert result.to_frame() is not result.offers
 
 
-def test_epsilon_and_payment_have_a_panel_each():
+def test_epsilons_and_payments_are_plotted_in_separate_panels():
     panels = deal(patients()).plot()
     assert [panel.get_title() for panel in panels] == ["Privacy bought (epsilon)", "Payment"]
     assert all(len(panel.lines[0].get_xdata()) == 120 for panel in panels)
@@ -195,7 +195,7 @@ def test_columns_can_be_named_by_numbers():
     assert offers.index.tolist() == ["a", "b"]
 
 
-def test_a_report_as_feature_is_refused():
+def test_a_report_is_refused_as_feature():
     custom = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"ask": (0.0, 0.1)}))
     with pytest.raises(ParameterError, match="'ask' is the sellers' report"):
         deal(patients(), learner=custom)
@@ -205,12 +205,12 @@ def test_a_report_as_feature_is_refused():
 
 
 @pytest.mark.parametrize(("target", "role"), [("ask", "report"), ("clinic", "group")])
-def test_a_column_of_the_sale_as_label_is_refused(target, role):
+def test_a_column_of_the_sale_is_refused_as_label(target, role):
     with pytest.raises(ParameterError, match=f"'{target}' is the column of {role}s"):
         deal(patients(), target=target, group="clinic")
 
 
-def test_columns_named_in_other_letters_are_not_features():
+def test_columns_whose_names_differ_only_in_case_are_not_features():
     table = pd.DataFrame({"x": [0.1, 0.2, 0.3] * 20, "Price": 0.05, "ill": [-1, 1] * 30})
     public = {"target": "Ill", "prior": PRIOR, "learner": cm.PrivateLogisticRegression()}
     bought = cm.buy(table, ask="price", budget=1, constraints=[cm.Cap(2)], **public)

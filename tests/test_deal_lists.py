@@ -111,7 +111,7 @@ def test_a_budget_determines_gamma_without_the_reports():
     assert records[0]["budget"] == 5.0
 
 
-def test_a_group_has_its_share():
+def test_a_group_receives_its_minimum_share():
     table = random_table(2)
     free = price_list(table, PRIOR, **OBJECTIVE, group="region")
     pd.testing.assert_frame_equal(free.offers, price_list(table, PRIOR, **OBJECTIVE).offers)

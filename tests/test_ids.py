@@ -74,7 +74,7 @@ def test_checking_a_list_equals_checking_each_id(ids):
 
 # ------------------------------------------------------------------ spellings of an id
 
-#: Pairs of lists: the same ids as two different programs could write them.
+#: Pairs of lists that contain equal ids in different spellings.
 SPELLINGS = {
     "numbers and text": ([11, 12], ["11", "12"]),
     "numbers of NumPy and text": (np.array([11, 12]), ["11", "12"]),

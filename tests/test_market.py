@@ -98,7 +98,7 @@ def test_a_market_is_immutable():
 
 # ------------------------------------------------------------------------- refusals
 
-#: Invalid calls by the class of the error and by a pattern of its message.
+#: Invalid calls, by error class and by a regular expression for the message.
 BAD = {
     ParameterError: {
         "sellers must be a Sellers object, got list": lambda: cm.Market(COSTS, 1 * cm.Spread()),
@@ -136,7 +136,7 @@ BAD = {
     ("error", "words", "call"),
     [(error, *case) for error, cases in BAD.items() for case in cases.items()],
 )
-def test_refusals_name_argument_value_and_remedy(error, words, call):
+def test_errors_name_the_argument_the_value_and_a_remedy(error, words, call):
     with pytest.raises(error, match=words) as raised:
         call()
     assert isinstance(raised.value, cm.ConvexMarketError)

@@ -29,7 +29,7 @@ def test_the_readme_is_short_and_has_examples():
 @pytest.mark.filterwarnings(
     "error::DeprecationWarning",
     "error::RuntimeWarning",
-    "ignore:The inplace keyword in DataFrame",  # pandas 3.1 warns about a call in Dask
+    "ignore:The inplace keyword in DataFrame",  # pandas 3.1 issues a warning for a call in Dask
 )
 @pytest.mark.parametrize(("path", "block"), collected())
 def test_a_block_prints_the_shown_output(path, block, tmp_path, monkeypatch):

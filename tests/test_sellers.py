@@ -114,7 +114,7 @@ def test_drawn_sellers_follow_their_priors():
     assert individual.sensitivities[0] < 1 < individual.sensitivities[1]
 
 
-#: Invalid calls by the class of the error and by a pattern of its message.
+#: Invalid calls, by error class and by a regular expression for the message.
 BAD = {
     SellersError: {
         "give either sensitivities .* got neither": lambda: cm.Sellers(),
@@ -174,7 +174,7 @@ BAD = {
     ("error", "words", "call"),
     [(error, *case) for error, cases in BAD.items() for case in cases.items()],
 )
-def test_refusals_name_argument_value_and_remedy(error, words, call):
+def test_errors_name_the_argument_the_value_and_a_remedy(error, words, call):
     with pytest.raises(error, match=words) as raised:
         call()
     assert isinstance(raised.value, cm.ConvexMarketError)
@@ -205,7 +205,7 @@ def own_sample(reports):
     return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
 
 
-def test_a_prior_computed_from_the_reports_warns_and_is_not_truthful():
+def test_a_prior_computed_from_the_reports_gives_a_warning_and_is_not_truthful():
     reports = np.array([0.2, 0.25, 0.3, 0.9])
     with pytest.warns(PriorFromReportsWarning, match="contains every report.*past reports"):
         market = own_sample(reports)
@@ -234,7 +234,7 @@ def test_a_sample_that_contains_all_reports_is_treated_as_computed_from_them(
     assert sellers.prior_is_from_reports is from_reports
 
 
-def test_without_payments_a_prior_has_no_effect_on_incentives():
+def test_a_prior_has_no_effect_on_incentives_without_payments():
     sellers = cm.Sellers([0.2, 0.3], cm.EmpiricalPrior([0.2, 0.3]))
     with pytest.warns(PriorFromReportsWarning):
         market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)])

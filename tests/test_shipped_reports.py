@@ -174,7 +174,7 @@ def test_no_page_states_that_a_constraint_lowers_the_optimal_error():
     assert "-" not in re.search(r"by (.*) to", sentence)[1]
 
 
-def test_the_headline_of_the_joint_methods_counts_the_best_of_each():
+def test_the_headline_of_the_joint_methods_counts_the_best_results_of_each():
     finding = read_report(REPORTS / "joint-methods").finding
     summary = read_tables(REPORTS / "joint-methods")["summary"]
     outside = summary[summary.group.str.contains("outside|not in a")].groupby("name")

@@ -14,7 +14,7 @@ from tests.allocation.builders import Bound, Own, check_feasible
 GAP = 1e-6
 ATOMS = {**KINKS, **OTHERS}
 PLACES = ["term in a", "term in eps", "constraint in a", "constraint in eps"]
-#: Names of atoms that decrease faster in epsilon than the payments increase.
+#: Names of atoms that decrease faster than the payments increase as epsilon grows.
 FALLING = ["lambda_max", "lambda_min", "lambda_sum_largest", "geo_mean", "weighted geo_mean"]
 FALLING += [
     "piecewise linear",
@@ -23,7 +23,7 @@ FALLING += [
     "rel_entr",
     "rel_entr with a number",
 ]
-#: Spread and payments of the objective: with a spread, without a spread, with a convex cost.
+#: Terms of the objective for the spread and the payments, by name.
 OTHERS = {
     "spread": (cm.Spread(), cm.Payments()),
     "lines": (0.0 * cm.Spread(), cm.Payments()),
@@ -70,7 +70,7 @@ def market_with(name, place, others, m=12):
     return cm.Market(sellers, objective, [Bound(lambda q: [g(quantity(q)) <= bound])])
 
 
-#: ``excess`` and ``above``: objective and lower bound minus the optimum, relative to the optimum.
+#: ``excess`` is (objective - best) / abs(best), and ``above`` is (lower bound - best) / abs(best).
 Figures = namedtuple("Figures", ["gap", "solves", "excess", "above"])
 
 

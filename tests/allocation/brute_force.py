@@ -1,4 +1,4 @@
-"""Compute optima of markets and of the papers' form by brute force."""
+"""Compute optima of markets and of standard forms by brute force."""
 
 import warnings
 
@@ -11,7 +11,7 @@ ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
 class BruteForce:
-    """Function of eta: the optimal objective, from CVXPY without the package's formulations."""
+    """Optimal objective as a function of eta, computed without the package's formulations."""
 
     def __init__(self, market):
         m = len(market.sellers)
@@ -45,7 +45,7 @@ class BruteForce:
         return self.problem.value if solved else np.inf
 
     def minimum(self, around, points=24):
-        """Minimise over a grid of eta with a range of 10^6, refined around the two best points."""
+        """Minimise on a grid of six decades of eta that is refined around its two best points."""
         grid = np.geomspace(around * 1e-3, around * 1e3, points + 1)
         values = np.array([self(eta) for eta in grid])
         best = values.min()
@@ -66,9 +66,9 @@ class BruteForce:
 def project(psi, count, beta, cap):
     """Project -beta*psi on the capped simplex by bisection. Return one row for each beta.
 
-    ``count`` sellers have the cost ``psi`` and receive equal weights. If the cheapest sellers have
-    weights at the cap, the marginal cost is the cost of the most expensive seller with weight. The
-    marginal cost is subtracted from the costs, so the threshold is in [-cap, 0] for any beta.
+    ``count`` sellers have the cost ``psi`` and receive equal weights. The cost of the last of the
+    ceil(1/cap) cheapest sellers is subtracted from all costs, so the threshold is in [-cap, 0] for
+    any beta.
     """
     needed = int(np.ceil((1 - 1e-12) / cap))
     marginal = psi[np.searchsorted(np.cumsum(count), min(needed, count.sum()))]
@@ -83,7 +83,7 @@ def project(psi, count, beta, cap):
 
 
 def values_along(form, psi, count, exponents):
-    """Compute the objective of the weights a(beta) at their best eta, for beta = 10**exponents."""
+    """Minimise the objective over eta at the projections for beta = 10**exponents."""
     weights = project(psi, count, 10.0**exponents, form.max_weight)
     cost = (weights * psi) @ count
     low, high = max(form.eta_low, 1e-300), min(form.eta_high, 1e300)
@@ -95,7 +95,7 @@ def values_along(form, psi, count, exponents):
 
 
 def brute_force(form):
-    """Return the minimum over a grid of beta that is refined around each local minimum.
+    """Return the minimum objective on a grid of beta that is refined around each local minimum.
 
     At any eta, the optimal weights are the projection of -beta*psi for some beta in [0, inf].
     """
@@ -103,7 +103,7 @@ def brute_force(form):
     psi, count = np.unique(finite, return_counts=True)
     if psi.size == 1:
         return float(values_along(form, psi, count, np.zeros(1))[0])
-    # The smallest beta gives nearly equal weights. The largest beta buys from the cheapest sellers.
+    # At the smallest beta, the weights are nearly equal. At the largest, cheap sellers sell.
     first, last = 1e-9 / finite.size / (psi[-1] - psi[0]), 1e4 / np.diff(psi).min()
     exponents = np.linspace(np.log10(first), np.log10(last), 1500)
     values = values_along(form, psi, count, exponents)
@@ -123,6 +123,6 @@ def brute_force(form):
 
 
 def least_linear(costs, cap):
-    """Minimise costs'a over the capped simplex by giving the cap to the cheapest sellers."""
+    """Minimise costs'a over the capped simplex by raising the cheapest sellers to the cap."""
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     return float(np.sort(costs) @ filled)

@@ -14,7 +14,7 @@ from tests.allocation.brute_force import least_linear
 FORMULATIONS = ["primal", "dual", "projection"]
 COSTS = np.array([0.2, 0.4, 1.0])
 POINT = np.array([0.5, 0.3, 0.2])
-#: Every method supports STANDARD. One convex program solves JOINT. PAID requires a search.
+#: Every method supports STANDARD. JOINT is one convex program. PAID requires a search over eta.
 STANDARD = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
 JOINT = cm.Spread(3) + cm.Noise()
 PAID = cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
@@ -154,7 +154,7 @@ class Bound(cm.terms.Constraint):
         return self.build(quantities)
 
 
-#: Functions that replace a multiplier by a false value, as from a faulty solver.
+#: Functions that return a wrong value of a multiplier, as a faulty solver could.
 FALSE_VALUES = {
     "noise": lambda rng, dual: rng.normal(size=dual.shape),
     "huge": lambda rng, dual: rng.normal(size=dual.shape) * 10.0 ** rng.integers(3, 300),
@@ -216,7 +216,7 @@ def forms(draw, zeros=False, infinite=False, capped=True):
     return StandardForm(
         virtual_costs=draw(st.permutations(list(psi)).map(np.array)),
         mu=draw(weight),
-        # With the second value, noise and payments have equal magnitudes at any scale of the costs.
+        # The second choice gives noise and payments similar magnitudes at any scale of the costs.
         sigma=draw(st.sampled_from([sigma, 1 / (gamma * scale)])),
         gamma=gamma,
         max_weight=cap,
@@ -225,7 +225,7 @@ def forms(draw, zeros=False, infinite=False, capped=True):
 
 @st.composite
 def ranged_forms(draw):
-    """Draw forms whose EtaRange contains the unrestricted optimum or lies on one side of it."""
+    """Draw forms whose range of eta lies below, around or above the unrestricted optimum."""
     form = draw(st.one_of(forms(), forms(zeros=True)))
     psi = form.virtual_costs
     centre = np.sqrt(form.sigma / form.gamma / (psi.mean() or 1.0))
@@ -251,7 +251,7 @@ def random_point(rng, form):
 
 
 def assert_sound(form, solution, seed=0):
-    """Check the feasibility and the objective of a solution, and its optimality at its eta."""
+    """Check that a solution is feasible, has the stated objective, and is optimal at its eta."""
     psi, u, a = form.virtual_costs, form.max_weight, solution.weights
     assert a.sum() == pytest.approx(1, abs=1e-12)
     assert a.min() >= 0
@@ -267,7 +267,7 @@ def assert_sound(form, solution, seed=0):
         eta = np.clip(solution.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
         value = form.objective(random_point(rng, form), eta)
         assert solution.lower_bound <= value * (1 + 1e-14)
-    # The gradient of the norm gives a lower bound at this eta.
+    # The objective is convex in the weights, so its gradient gives a lower bound at this eta.
     t = form.gamma * solution.eta
     gradient = form.mu * a / np.linalg.norm(a) + t * psi
     bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / solution.eta
@@ -307,7 +307,7 @@ LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three root
 
 
 def assert_omission_is_exact(form, monkeypatch):
-    """Check that a solver that starts with all sellers finds the same solution."""
+    """Check that the solution does not change if the solver starts with all sellers."""
     result = exact_solver.solve_exact(form)
     assert_sound(form, result)
     with monkeypatch.context() as patch:

@@ -1,6 +1,6 @@
-"""The search finds optima that are attained at any eta, for all terms.
+"""The search finds every optimum that is attained, at any eta and for any terms.
 
-The stored optima are minima over grids of eta, where CVXPY solves a declaration at each eta.
+The stored optima are minima over grids of eta, where CVXPY solves the market at each eta.
 """
 
 import cvxpy as cp
@@ -38,10 +38,10 @@ def bias(a, eps, s):
     return np.array([-5.0, 0.0, 0.0]) @ a
 
 
-#: Terms of the package, by the function with the same value.
+#: The term of the package that is equivalent to each function.
 SHIPPED = {norm: cm.Spread(), noise: cm.Noise(), cost: cm.Payments()}
 
-#: Stored optimum and terms of each market. The campaign computes the optimum again.
+#: Stored optimum and terms of each market. A test of the campaign recomputes the optimum.
 CASES = {
     "total variation": (-3.000000001, noise, bias, lambda a, eps, s: cp.tv(eps)),
     "standard deviation": (-3.626821905, noise, bias, lambda a, eps, s: cp.std(eps)),
@@ -174,7 +174,7 @@ def test_an_optimum_at_a_very_large_eta_is_certified(tiny, cost):
 
 
 def test_an_infimum_at_infinite_eta_gives_a_warning_and_a_valid_bound():
-    """The infimum is 0.43026. The second guarantee remains finite as eta tends to infinity."""
+    """The second seller's guarantee has a finite limit as eta tends to infinity."""
     sellers = cm.Sellers(virtual_costs=np.array([0.0, 1.0]))
     objective = 0.1 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
     market = cm.Market(sellers, objective + Own(lambda q: cp.exp(-q.epsilon[1])))

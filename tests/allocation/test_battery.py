@@ -5,7 +5,7 @@ import pytest
 from tests import one_in
 from tests.allocation.battery import ATOMS, OTHERS, PLACES, assert_certified, figures, market_with
 
-#: Every eighth atom, each at one place. The campaign tests all combinations.
+#: Every eighth atom, each in one place of the market. The campaign tests all combinations.
 TURNS = [
     (name, PLACES[i % len(PLACES)], list(OTHERS)[i % len(OTHERS)])
     for i, name in enumerate(list(ATOMS)[::8])

@@ -1,4 +1,4 @@
-"""If all guarantees have one upper bound, the exact method agrees with the projections."""
+"""If one upper bound applies to all guarantees, the exact method agrees with the projections."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Cuts from points and multipliers are valid lower bounds, which are tangent at the optimum."""
+"""Cuts from points and multipliers are valid lower bounds, and are tangent at the optimum."""
 
 from fractions import Fraction
 
@@ -28,7 +28,7 @@ def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
 
 
 def solved(maker, eta):
-    """Solve at a fixed eta. Return weights, value, and multipliers of constraints and kinks."""
+    """Solve at a fixed eta, and return the weights, the value and the multipliers."""
     problem = FixedEta(maker.view, eta, kinks=True)
     problem.solve(solver="CLARABEL", **ACCURATE)
     return problem.weights, problem.value, *problem.proof()

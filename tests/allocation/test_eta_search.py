@@ -95,7 +95,7 @@ def test_an_objective_that_decreases_towards_zero_or_infinity_has_no_optimum():
 
 @pytest.mark.parametrize("most", [1, 2, 5, 20])
 def test_an_interrupted_search_returns_a_valid_bound(most):
-    """With few solves, the search cannot detect that no optimum exists, but its bound is valid."""
+    """With few solves, the search cannot detect that no optimum exists, but the bound is valid."""
     decreasing = without_minimiser()
     best, bound = search_eta(decreasing, 1.0, 1e-30, most, None)
     assert len(decreasing.records) == most
@@ -121,7 +121,7 @@ class Bounded(Tangents):
 
     @staticmethod
     def near(eta, wall):
-        """Return the geometric mean of eta and a bound, or the bound itself if eta is near it."""
+        """Return the geometric mean of eta and a bound, or the bound if it is close to eta."""
         return wall if abs(eta / wall - 1) < 1e-3 else np.sqrt(eta * wall)
 
 

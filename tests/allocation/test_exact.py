@@ -52,7 +52,7 @@ def test_brute_force_finds_no_better_allocation(form, seed):
 
 @given(forms(zeros=True))
 def test_free_sellers_give_a_finite_eta_or_an_error(form):
-    expected = brute_force(form)  # includes purchases from free sellers only
+    expected = brute_force(form)  # the grid of beta includes purchases from free sellers only
     free = np.count_nonzero(form.virtual_costs == 0)
     enough = free * form.max_weight >= 1 - 1e-12  # up to rounding
     limit = form.mu / np.sqrt(free) if enough else np.inf
@@ -212,7 +212,7 @@ def test_guarantees_are_shares_of_eta_within_the_cap(form):
 
 
 def test_weights_become_equal_as_mu_grows():
-    """Check the statement in section 3.3 of paper B."""
+    """Check a limit that section 3.3 of paper B states."""
     ranges = [np.ptp(solve_exact(form(mu=mu)).weights) for mu in (1.0, 10.0, 1e2, 1e4)]
     assert all(np.diff(ranges) < 0)
     assert ranges[-1] < 1e-3 / len(PSI)

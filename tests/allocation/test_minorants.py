@@ -38,7 +38,7 @@ def points(rng, n=12):
 
 
 def solved(expression, x, costs):
-    """Minimise an expression plus linear costs over a simplex. Return the value and ``Lifted``."""
+    """Return the minimum of an expression plus linear costs over a simplex, and the ``Lifted``."""
     lifted = Lifted({})
     copy = lifted(expression)
     problem = cp.Problem(cp.Minimize(copy + costs @ x), [cp.sum(x) == M, *lifted.links])
@@ -143,7 +143,7 @@ def test_every_supported_kinked_atom_is_tested():
 
     for build in KINKS.values():
         walk(PLAIN(build(unknown())))
-    # Other versions of CVXPY contain two of these names. test_attained.py tests SuppFuncAtom.
+    # Two of these names exist only in other versions of CVXPY. test_attained.py tests SuppFuncAtom.
     assert set(_SUPPORT) - names <= {"SumLargest", "Pnorm", "SuppFuncAtom"}
 
 
@@ -160,7 +160,7 @@ def test_the_minorant_of_a_smooth_expression_is_its_tangent(name):
     x.value = point = rng.exponential(size=M)
     const, slope = minorant(expression, x, {})
     assert const + slope @ point == pytest.approx(expression.value, rel=1e-9, abs=1e-12)
-    step = 1e-6 * rng.normal(size=M)  # a small step does not cross a kink
+    step = 1e-6 * rng.normal(size=M)  # the step is too small to cross a kink
     values = []
     for sign in (1, -1):
         x.value = point + sign * step

@@ -1,4 +1,4 @@
-"""Passes over unsorted costs give the same result as sorting, for any partitions."""
+"""The exact solver gives the same result in passes over unsorted partitions as after a sort."""
 
 import numpy as np
 import pytest
@@ -67,5 +67,5 @@ def test_a_large_market_is_solved_in_passes(monkeypatch):
     form = StandardForm(np.random.default_rng(0).random(400) + 0.1, 1.0, 2.0, 0.5)
     expected = solve_exact(form)
     monkeypatch.setattr(exact_solver, "_WORTH_PASSES", 100)
-    monkeypatch.setattr(np, "sort", None)  # a sort of the whole array would fail
+    monkeypatch.setattr(np, "sort", None)  # the solver must not sort the whole array
     assert solve_exact(form).objective == pytest.approx(expected.objective, rel=1e-14)

@@ -1,4 +1,4 @@
-"""A shadow price is minus the slope of the optimal objective in the bound of a constraint."""
+"""The shadow price of a constraint is minus the derivative of the optimum in its bound."""
 
 import json
 import warnings
@@ -66,7 +66,7 @@ def test_a_price_equals_the_slope_of_the_optimal_objective(name):
 
 
 def test_prices_that_are_not_unique_are_nan():
-    """All sellers are at the cap, and eta is at an end of its range."""
+    """All weights are at the cap, and eta is at an end of its range."""
     market = cm.Market(SELLERS, PAID, [cm.Cap(1.0), cm.EtaRange(0.1, 0.8)])
     assert np.isnan(cm.allocate(market).prices[0])
 

@@ -43,7 +43,7 @@ NUMBER, VECTOR = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
 SQUARES = Own(lambda q: cp.sum_squares(q.epsilon))
 
 
-#: A parameter, its values, and a function that builds a market from this parameter or a number.
+#: A parameter, its values, and a function that builds a market from the parameter or a value.
 NUMBERS = {
     "payments and other payments": (
         NUMBER,
@@ -89,7 +89,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", one_in(6, NUMBERS))
 def test_every_number_of_a_term_or_constraint_can_be_a_parameter(name):
-    """The results with parameters equal those with fixed numbers, for any earlier solution."""
+    """A market with a parameter has the optimum of the market with the value of the parameter."""
     parameter, values, build = NUMBERS[name]
     market, last = build(parameter), None
     for parameter.value in values:

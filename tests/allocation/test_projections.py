@@ -1,4 +1,4 @@
-"""Projections give the optima of CVXPY declarations at a fixed eta and over all eta."""
+"""Projections find the optima of CVXPY declarations, at a fixed eta and over all eta."""
 
 import cvxpy as cp
 import numpy as np
@@ -80,7 +80,7 @@ def test_eta_equals_the_binding_end_of_the_range(objective, limits, eta, binding
 @pytest.mark.parametrize("cap", [1, 1.5, np.array([0.5, 2.0, 1.0, 0.5, 1.0]), 2.2])
 @pytest.mark.parametrize("mu", [1e-7, 1e-3])
 def test_caps_with_a_tiny_spread_are_solved_in_few_solves(spread, cap, mu):
-    """Cuts include the caps as constraints, because multipliers of caps depend strongly on eta."""
+    """The multipliers of the caps depend strongly on eta, so the cuts include the caps."""
     objective = mu * spread + 0.26 * cm.Payments() + 1.57 * cm.Noise()
     costs = [0.0, 0.2956, 0.5597, 0.813, 0.1206]
     declared = market(cm.Cap(cap), costs=costs, objective=objective)
@@ -99,7 +99,7 @@ def test_markets_with_too_few_sellers_are_infeasible():
     no_seller = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
     with pytest.raises(InfeasibleMarketError, match="a zero bound"):
         ProjectableForm.of(no_seller.form)
-    # The error names the caps, although the sum of the maximal guarantees is also below eta.
+    # The error names the caps, although the largest guarantees also have a sum below the range.
     some = np.array([0.1, np.inf, 0.3, np.inf])
     few = market(cm.Cap(1.9), cm.MaxEpsilon(0.1), cm.EtaRange(5.0, 9.0), costs=some)
     with pytest.raises(InfeasibleMarketError, match=r"2 weights .* 0\.475 cannot sum to one"):

@@ -1,4 +1,4 @@
-"""The certified search finds the global minimum. Its certificate does not rely on solvers."""
+"""The certified search finds the global minimum. Its certificate is valid for any solver output."""
 
 import cvxpy as cp
 import numpy as np
@@ -27,7 +27,7 @@ STANDARD = market_of(form())
 
 
 def assert_certificate_holds(allocation, form, seed=0):
-    """Check that the bound is at most the objective at the result, optimum and random points."""
+    """Check that an allocation is feasible and its lower bound is valid at random points."""
     slack = 1e-9 * abs(allocation.objective)
     assert allocation.objective == pytest.approx(
         form.objective(allocation.weights, allocation.eta), rel=1e-12
@@ -98,7 +98,7 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("psi", [[0.0, 1.0, 0.03125], [0.0, 0.0], [0.0, 5.0]])
 def test_an_infimum_beyond_the_outermost_solve_is_recognised(psi, formulation):
-    """At the largest eta of the search, a larger eta lowers the objective of the weights."""
+    """At the largest eta of the search, the objective still decreases in eta."""
     market = cm.Market.standard(cm.Sellers(virtual_costs=psi), mu=1, sigma=1, gamma=10)
     with pytest.raises(UnattainedOptimumError, match="eta tends to infinity"):
         line_search(market, formulation, gap=1e-7)

@@ -34,7 +34,7 @@ def projected(point, limits):
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_projection_is_accurate_to_the_last_digits(seed):
-    """Test points far from the origin, points with ties, and caps that nearly all weights reach."""
+    """Points are far from the origin or have ties, and some caps have a sum close to one."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, 40))
     point = [
@@ -108,7 +108,7 @@ def test_the_norm_is_minimised_under_common_and_individual_caps(costs, caps, mu)
     assert np.all((weights >= 0) & (weights <= caps))
     slope = mu * weights / np.linalg.norm(weights) + costs
     least, most = slope[weights < caps - 1e-12], slope[weights > 1e-12]
-    if least.size and most.size:  # shifts of weight do not lower the objective
+    if least.size and most.size:  # no shift of weight between sellers lowers the objective
         assert most.max() <= least.min() + 1e-9 * (mu + np.ptp(costs))
 
 

@@ -22,7 +22,7 @@ def buyer(sigma, gamma=0.1, extra=None, *constraints):
 
 
 def at_fixed_eta(markets, limit, etas):
-    """Solve a joint declaration at given eta. Return the optimum, or inf if it is infeasible."""
+    """Return the optimum of a joint declaration at given eta, or inf if it is infeasible."""
     parts = [cm.declare(market, eta) for market, eta in zip(markets, etas, strict=True)]
     sold = sum(part.quantities.epsilon for part in parts)
     constraints = [item for part in parts for item in part.constraints]

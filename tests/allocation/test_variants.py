@@ -1,4 +1,4 @@
-"""Each market has a certified optimum that matches brute force, or raises an error."""
+"""Allocating a market gives a certified optimum that matches brute force, or raises an error."""
 
 import warnings
 
@@ -43,7 +43,7 @@ def random_sellers(m=6, seed=0):
 
 
 def compare_with_brute_force(seed):
-    """Check that the optimum of brute force lies between the bound and the objective."""
+    """Check that the objective and the lower bound agree with the optimum from brute force."""
     market = random_market(np.random.default_rng(seed))
     try:
         allocation = cm.allocate(market, gap=GAP)
@@ -62,24 +62,24 @@ def compare_with_brute_force(seed):
     assert allocation.objective == pytest.approx(value, rel=1e-9)
 
 
-#: Seeds that cover all pairs of spread and cost, all methods, constraints and infeasibility.
+#: These seeds cover all pairs of spread and cost, all methods, and infeasible constraints.
 VARIED = [0, 3, 5, 7, 8, 9, 10, 28, 33, 35, 38, 40, 46, 51, 63, 65, 87, 92, 101, 114, 134, 149]
 
 
 @pytest.mark.parametrize("seed", one_in(8, VARIED))
-def test_markets_of_every_kind_equal_brute_force(seed):
+def test_optima_of_varied_markets_equal_brute_force(seed):
     compare_with_brute_force(seed)
 
 
 @pytest.mark.campaign
-@example(220)  # Clarabel converges slowly near the largest eta of the budget
+@example(220)  # Clarabel converges slowly near the largest eta that the budget allows
 @given(seeds)
-def test_random_markets_equal_brute_force(seed):
+def test_optima_of_random_markets_equal_brute_force(seed):
     compare_with_brute_force(seed)
 
 
 @given(seeds)
-def test_branch_and_bound_equals_the_exact_solver(seed):
+def test_branch_and_bound_agrees_with_the_exact_solver(seed):
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, 40))
     market = cm.Market.standard(
@@ -112,7 +112,7 @@ def test_wrong_weights_of_a_solver_do_not_invalidate_the_certificate(monkeypatch
 
 
 def false_value(kind, rng, dual):
-    """Return a false value in place of a multiplier, or None in place of None."""
+    """Return a false value for a multiplier, or None if the multiplier is None."""
     return None if dual is None else FALSE_VALUES[kind](rng, np.asarray(dual, dtype=float))
 
 
@@ -146,7 +146,7 @@ KINKED += ["a bound on a maximum", "a bound on guarantees", "a cost"]
 
 
 def assert_valid_bounds(name, kind, monkeypatch):
-    """Check the bounds with false multipliers of kinks, and with all multipliers false."""
+    """Check that bounds are valid if the multipliers of kinks, or all multipliers, are false."""
     market, rng = kinks(name), np.random.default_rng(len(name))
     truth = cm.allocate(market, "branch_and_bound")
     proof = FixedEta.proof
@@ -363,7 +363,7 @@ def test_a_wrong_simplex_minimum_is_detected():
 
 @pytest.mark.parametrize("least", [2.0, 20.0])
 def test_a_range_without_an_upper_end_is_searched_from_below(least):
-    """No weights are feasible at the eta where noise and payments balance."""
+    """No weights are feasible at the eta that would be optimal without the constraint."""
     objective = cm.Spread() + cm.Noise() + 5.0 * cm.Payments()
     at_least = Bound(lambda q: [q.weights >= least * q.inverse_eta])
     result = cm.allocate(market_with([0.2, 0.4, 1.0], objective, at_least))
@@ -373,7 +373,7 @@ def test_a_range_without_an_upper_end_is_searched_from_below(least):
 
 
 def test_small_weights_are_kept_if_the_constraints_need_them():
-    """Without the smallest weights, the three largest weights would exceed the bound."""
+    """If the smallest weights were omitted, the three largest weights would exceed the bound."""
     rng = np.random.default_rng(200)
     sellers = cm.Sellers(rng.uniform(0.1, 1, 200), prior=cm.Uniform(0.1, 1))
     bound = Bound(lambda q: [cp.sum_largest(200 * q.weights, 3) <= 7.5])

@@ -1,4 +1,4 @@
-"""Define small data sets and mechanisms to audit, and checks that the campaign also uses."""
+"""Define small data sets and mechanisms to audit, and checks of audits."""
 
 import numpy as np
 from scipy import stats
@@ -30,7 +30,7 @@ def ridge_audit(mechanism, epsilon=None, size=20, **options):
 
 
 def laplace_audit(scale, claimed, delta=0.0, **options):
-    """Audit a sum of labels in {0, 1} with Laplace noise. A row changes the sum by one."""
+    """Audit a sum of labels in {0, 1} with Laplace noise. Replacing a row changes it by one."""
     X, y = np.eye(10), np.repeat([0, 1], 5)
 
     def mechanism(X, y):

@@ -1,4 +1,4 @@
-"""Shorten the searches of audits, because the tests need no maximal loss."""
+"""Shorten the searches of audits, because the tests do not need the largest loss."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Audits measure losses near the claims of correct mechanisms, and refute broken mechanisms."""
+"""Audits confirm the claims of correct mechanisms, and refute broken mechanisms."""
 
 import warnings
 
@@ -30,7 +30,7 @@ def test_measured_loss_is_close_to_the_sharp_claim(regularization):
 
 @pytest.mark.campaign
 def test_the_witness_reproduces_the_measured_loss():
-    """The witness of an audit consists of an output and of two data sets in the public domain."""
+    """The witness of an audit contains two data sets in the public domain, and an output."""
     X, y, weights = rows()
     learner = cm.PrivateLogisticRegression(0.25, data_norm=2.0)
     eta = learner.fit(X, y, epsilon=weights * 500.0).eta_
@@ -97,7 +97,7 @@ class NoiseInOneDirection(OtherNoise):
 
 
 class NoiseAlongAnAxis(OtherNoise):
-    """Draw noise along the first axis, with correct norms and random signs."""
+    """Draw noise with correct norms along the first axis, with random signs."""
 
     def draw_noise(self, n_features, generator):
         noise = gamma_sphere_noise(n_features, generator)
@@ -134,7 +134,7 @@ class EtaOfUsedLabels(cm.PrivateLogisticRegression):
 
 
 class DeltaLeftOut(cm.PrivateLogisticRegression):
-    """Calibrate the noise to the granted epsilon as in the paper, but claim a delta of zero."""
+    """Calibrate the noise as in Algorithm 1, but claim the granted epsilon with a delta of zero."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.calibration = "noise"
@@ -170,7 +170,7 @@ class HeavierRow(cm.PrivateLogisticRegression):
 
 
 class LabelSetInferred(cm.PrivateLogisticRegression):
-    """Infer the public argument ``inferred`` from the rows without a warning."""
+    """Infer a public argument from the private rows without a warning."""
 
     inferred = "classes"
 
@@ -184,12 +184,12 @@ class LabelSetInferred(cm.PrivateLogisticRegression):
 
 
 class NormInferred(LabelSetInferred):
-    """Scale the noise with the norm of the longest row, without a warning."""
+    """Infer ``data_norm`` from the longest private row without a warning."""
 
     inferred = "data_norm"
 
 
-#: Broken logistic regressions, and the smallest allowed ratio of measured to claimed loss.
+#: The smallest expected ratio of measured to claimed loss, for each broken mechanism.
 BROKEN = {
     NoiseHalved: 1.05,
     NoiseInOneDirection: 0.0,
@@ -289,7 +289,7 @@ PDP_OP = {"perturbation": "output", "fit_intercept": False}
 
 
 class RidgeNoiseHalved(cm.PersonalizedRidge):
-    """Halve the floating-point noise."""
+    """Draw floating-point noise, and halve it."""
 
     def fit(self, *arguments, **options):
         self.rounding = None
@@ -309,7 +309,7 @@ class RidgeRangeInferred(cm.PersonalizedRidge):
 
 
 class RidgeWithoutWeights(cm.PersonalizedRidge):
-    """Claim the granted guarantees, but give all rows equal weights."""
+    """Claim different guarantees for the rows, but give all rows equal weights."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.weighting = np.full(len(X), 1.0 / len(X))
@@ -344,7 +344,7 @@ def test_frequencies_refute_insufficient_noise_and_account_for_delta():
 
 
 def test_default_replacements_are_other_rows():
-    """Without noise, the audit always distinguishes a row from its default replacements."""
+    """Without noise, the audit always distinguishes a row from the default replacement."""
     audit = laplace_audit(0.0, claimed=1.0, replacements=None, draws=600)
     assert audit.measured[0] > 3.0
 

@@ -8,7 +8,7 @@ from convexmarket.privacy import Simulation
 
 
 def errors(X, y, epsilon, n_false):
-    """Compute the mean test errors with true rows, flipped labels and adversarial rows."""
+    """Compute the mean test error with true rows, with flipped labels and with adversarial rows."""
 
     def fit(rows, labels, granted, seed=0):
         learner = cm.PrivateLogisticRegression(0.1)

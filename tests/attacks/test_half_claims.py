@@ -1,4 +1,4 @@
-"""Audits confirm the claim of every mechanism, and refute half of this claim."""
+"""Audits confirm the claimed epsilon of every mechanism, and refute half of this epsilon."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from tests.attacks.builders import rows
 from tests.learners.builders import output_ridge
 
 SHARES = {1.0: True, 0.5: False}
-#: Functions that create learners, and the total epsilon of the rows.
+#: Learners, and the total epsilon of the rows for which each learner is audited.
 LEARNERS = {
     "logistic": (cm.PrivateLogisticRegression(0.05), 300.0),
     "hinge": (cm.learners.PrivateLinearSVC(0.05), 300.0),
@@ -45,7 +45,7 @@ def test_a_learner_passes_with_its_claim_and_fails_with_half_of_it(name, share, 
 
 
 def by_draws(release, X, y, share, **options):
-    """Audit a release of epsilon 4 that claims a fraction of this epsilon, with random draws."""
+    """Audit a release with an epsilon of 4 that claims only a share of this epsilon."""
     claim = Guarantee(np.full(len(X), 4.0 * share), 0.0, "a release", "exact", ())
     return cm.audit_privacy(release, X, y, guarantee=claim, rows=[0], random_state=0, **options)
 

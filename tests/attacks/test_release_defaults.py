@@ -17,7 +17,7 @@ from tests import one_in
 from tests.release.builders import calibrate_once
 
 POINT = np.array([[1.0, 0.0]])
-REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
+REJECTED = 1e-6  # a distribution is rejected at a p-value below this level
 
 
 def fitted(X, y):
@@ -39,7 +39,7 @@ def queried(release):
     return release
 
 
-#: Functions that create and query a release from a model, an epsilon and a random source.
+#: Functions that create a release of a model and query it if it is interactive.
 DEFAULTS = {
     "test set": lambda erm, epsilon, **source: cm.TestSetRelease(
         erm, POINT, epsilon, 0.0, **source
@@ -96,7 +96,7 @@ def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
         step, numbers = released(monkeypatch, kind, erm, source, 120)
         steps = numbers / step  # exact, because the step is a power of two
         assert np.array_equal(steps, np.rint(steps))
-        assert np.unique(steps).size > 100  # many more possible numbers than draws
+        assert np.unique(steps).size > 100  # most draws differ
         residues.append(np.bincount((steps % 4).astype(int), minlength=4))
         assert stats.chisquare(residues[-1]).pvalue > REJECTED
     assert stats.chi2_contingency(residues).pvalue > REJECTED
@@ -116,7 +116,7 @@ def possible(output, prediction, scale):
 
 
 def proven_by_low_digits(*, floats, draws=400):
-    """Return the epsilon that is proven by outputs that only one data set can give."""
+    """Return the epsilon that outputs prove if they are possible under only one data set."""
     rng = np.random.default_rng(2)
     models = neighbours()[:2]
     predictions = [float(erm.decision_function(POINT)[0]) for erm in models]

@@ -52,7 +52,7 @@ def usage() -> tuple[float, int]:
 
 
 class Meter:
-    """Meter of the CPU time and memory of this process and of the workers."""
+    """Measure the CPU time and the memory of this process and of the workers."""
 
     def __init__(self, client: Any) -> None:
         self._client, self._compute = client, dask.compute
@@ -188,7 +188,7 @@ def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
 
 
 def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
-    """Return the measurements for 10^exponent rows. 10^8 rows are in partitions without a cap."""
+    """Return the measurements for 10^exponent rows, for 10^8 only in partitions without a cap."""
     wanted = [job for job in wanted if exponent < 8 or job != "fits"]
     result: list[dict[str, Any]] = []
     with TemporaryDirectory() as name:
@@ -210,7 +210,7 @@ def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Return a table with a row for each job, list size and cap, and a column for each location.
+    """Return a table with a row for each job, size and cap, and a column for each location.
 
     The cells contain CPU seconds and the peak memory of the calling process and of the workers.
     """

@@ -1,8 +1,8 @@
-"""Errors of the private learners with default and tuned settings: ``docs/private-learners.md``.
+"""Compare default with tuned settings of private learners, for ``docs/private-learners.md``.
 
 ``python -m tests.benchmarks.private_learners [--draws N] [NAME ...]`` prints the page for all data
 sets or the named data sets. Ranges, norms and label sets are computed once from the whole data set
-and count as X
+and are treated as public.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ def split(X: Any, y: Any, seed: int = 0) -> list[np.ndarray]:
 
 
 def granted(kind: str, mean: float, n_rows: int) -> np.ndarray:
-    """Return the mean epsilon for all rows, or 1/3 or 5/3 of the mean at random for each row."""
+    """Return equal epsilons, or epsilons that are 1/3 or 5/3 of the mean at random."""
     spread = np.random.default_rng(1).choice([1 / 3, 5 / 3], n_rows)
     return np.full(n_rows, mean) if kind == "equal" else mean * spread
 
 
 def candidates(default: Any, epsilon: np.ndarray, data: list[np.ndarray]) -> Iterator[Any]:
-    """Return the default learner and the learners with other settings."""
+    """Yield the default learner and learners with other settings."""
     yield default
     variants = [clone(default)]
     if isinstance(default, cm.PersonalizedRidge):
@@ -112,11 +112,11 @@ def candidates(default: Any, epsilon: np.ndarray, data: list[np.ndarray]) -> Ite
 
 
 def error(learner: Any, epsilon: np.ndarray, data: list[np.ndarray], seed: int) -> float:
-    """Compute the squared error divided by the variance, or the rate of misclassified rows."""
+    """Compute the relative squared error of a regression, or the error rate of a classification."""
     X, y, X_test, y_test = data
     try:
         model = clone(learner).fit(X, y, epsilon=epsilon, random_state=Simulation(seed))
-    except cm.ConvexMarketError:  # this regularization is too small for the guarantees
+    except cm.ConvexMarketError:  # the regularization is too small for these guarantees
         return np.inf
     predicted = model.predict(X_test)
     if isinstance(learner, cm.PersonalizedRidge):

@@ -14,7 +14,7 @@ import convexmarket as cm
 from tests.benchmarks.timing import ratio
 
 PRIOR = cm.Uniform(0.02, 0.10)
-#: Values of mu with which few sellers sell or nearly all sellers sell.
+#: Values of mu at which few or nearly all sellers sell.
 BUYERS = {"few bought": 1.0, "nearly all bought": 100.0}
 CAPS = [None, 5.0]
 PRIORS = {"uniform": PRIOR, "beta": cm.Beta(2, 5, 0.02, 0.10)}
@@ -56,7 +56,7 @@ print(before / 2**20, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read in KiB")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is not in KiB")
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
 def test_ten_million_sellers_need_less_than_three_gib(benchmark, buyer, cap):
@@ -68,7 +68,7 @@ def test_ten_million_sellers_need_less_than_three_gib(benchmark, buyer, cap):
     before, peak = map(float, result.stdout.split())
     benchmark.extra_info["peak, GiB"] = peak
     benchmark.extra_info["before, GiB"] = before
-    assert peak < 3  # the load of the machine does not change the memory
+    assert peak < 3  # the memory does not depend on the load of the machine
 
 
 SOLVERS = {

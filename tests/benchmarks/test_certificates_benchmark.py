@@ -66,7 +66,7 @@ SELLERS = cm.Sellers(virtual_costs=C)
 
 @pytest.mark.parametrize("atom", ATOMS)
 def test_an_atom_as_a_term_is_certified(benchmark, atom):
-    """Measure gaps and solves for 40 CVXPY atoms of eps, the weights, s = 1/eta or mixtures."""
+    """Measure gaps and solves of markets with one of 40 CVXPY atoms as a term."""
 
     def allocations():
         return {
@@ -100,7 +100,7 @@ def drawn(seed):
     m = int(rng.integers(3, 9))
     costs = rng.uniform(0.05, 1, m) * 10.0 ** rng.uniform(-2, 2)
     inside = rng.dirichlet(np.full(m, 5.0))
-    typical = 10.0 ** rng.uniform(-2, 2)  # total privacy of a feasible point
+    typical = 10.0 ** rng.uniform(-2, 2)  # sum of the guarantees at a feasible point
     money = 10.0 ** rng.uniform(-4, 4)
     objective = money * SPREADS[rng.integers(4)] + money * typical * rng.exponential() * cm.Noise()
     if paid := rng.random() < 0.7:
@@ -126,7 +126,7 @@ def drawn(seed):
 
 
 def best_of_grid(market, around):
-    """Compute the minimum over a grid of eta. Each eta has a separate declaration."""
+    """Compute the minimum of a market, declared as a CVXPY problem, over a grid of eta."""
     m = len(market.sellers)
     a, eta = cp.Variable(m, nonneg=True), cp.Parameter(pos=True, value=around)
     inverse = cp.Parameter(pos=True, value=1 / around)
@@ -156,10 +156,10 @@ def best_of_grid(market, around):
 
 
 def test_random_markets_equal_the_minimum_over_a_grid(benchmark):
-    """Compare random markets with user-defined terms and constraints with a grid over eta.
+    """Compare the optima of random user-defined markets with the minima over a grid of eta.
 
-    The table shows the objective and the bound minus the minimum of the grid, divided by the size
-    of the terms.
+    The minimum of the grid is subtracted from the objective and from the bound in the table, and
+    the differences are divided by the size of the terms.
     """
     markets = [drawn(seed) for seed in range(300)]
     result = benchmark.pedantic(lambda: [cm.allocate(market) for market in markets], rounds=1)
@@ -169,7 +169,7 @@ def test_random_markets_equal_the_minimum_over_a_grid(benchmark):
     above = [(a.lower_bound - b) / s for a, b, s in zip(result, best, scales, strict=True)]
     benchmark.extra_info.update(
         markets=len(markets),
-        refused=0,  # no error is allowed
+        refused=0,  # the benchmark fails if a market raises an error
         solves=float(np.mean([len(allocation.solves) for allocation in result])),
         most=max(len(allocation.solves) for allocation in result),
         loose=sum(allocation.gap > 1e-6 for allocation in result),

@@ -39,9 +39,9 @@ def seconds(action, eta):
     ],
 )
 def test_a_compiled_problem_is_solved_at_another_eta(benchmark, m, formulation, solver):
-    """Measure a new declaration for another eta, relative to the use of a compiled problem.
+    """Measure the solution of a new declaration, relative to the solution of a compiled problem.
 
-    A second ratio excludes the time in the solver, which is the same for the two methods.
+    The second ratio excludes the time in the solver, which should be equal for the two methods.
     """
     market = uniform_market(m)
     problem = declare(market, ETAS[0], formulation)
@@ -57,7 +57,7 @@ def test_a_compiled_problem_is_solved_at_another_eta(benchmark, m, formulation, 
         built.solve(solver=solver)
         return built
 
-    # Alternate the methods, because the load of the machine then affects them equally.
+    # Alternate the two methods, so that the load of the machine affects them equally.
     pairs = [(seconds(build, eta), seconds(solve_again, eta)) for eta in 4 * ETAS]
     built, again = np.median(pairs, axis=0)
     benchmark.extra_info["building again"] = built[0] / again[0]

@@ -71,7 +71,7 @@ def filled(here):
 def refused_before_any_work(name, place, monkeypatch):
     """Check that a command raises an error for an unwritable path before any work.
 
-    The check replaces only methods, because imported modules would keep the original class.
+    Only methods are replaced, because modules that imported a class keep the original class.
     """
     (arguments, option), (module, work) = (WRITERS | FOLDERS)[name], WORK[name]
 

@@ -66,7 +66,7 @@ def test_data_are_printed_as_json(here):
     ],
 )
 @pytest.mark.usefixtures("here")
-def test_refusals_are_one_line(arguments, words):
+def test_an_error_is_printed_on_one_line(arguments, words):
     done = invoke(*arguments)
     assert done.exit_code == 2
     assert done.stdout == ""

@@ -132,7 +132,7 @@ def test_hostile_names_are_escaped_in_terminals_and_spreadsheets(here):
     assert set(written) == {ids[0], *(f"'{id}" for id in ids[1:])}
 
 
-def test_an_export_is_the_whole_balance(here):
+def test_an_export_contains_the_whole_balance(here):
     done(BOOKS, "--record", "offers.csv")
     charge()
     with cm.Ledger(BOOKS) as ledger:
@@ -141,7 +141,7 @@ def test_an_export_is_the_whole_balance(here):
     pd.testing.assert_frame_equal(pd.read_csv("x.csv"), table, check_dtype=False)
 
 
-def test_exports_and_backups_that_are_refused(here):
+def test_invalid_exports_and_backups_are_refused(here):
     Path("x.csv").mkdir()
     assert "x.csv" in refused(BOOKS, "--export", "x.csv")
     Path("alias.csv").symlink_to(BOOKS)

@@ -1,4 +1,4 @@
-"""Written CSV cells are not formulas in spreadsheets, and reading restores them."""
+"""Written CSV cells are not formulas in spreadsheets, and reading them restores the text."""
 
 import csv
 import io

@@ -25,7 +25,7 @@ CORPUS = Path(__file__).parent / "corpus"
 HUGE = 10**400
 PRIOR, BUYER = cm.Uniform(0, 2), {"mu": 1.0, "sigma": 1.0, "gamma": 0.5}
 
-#: Calls that formerly raised an untyped error, did not end, or returned a wrong result.
+#: Calls that formerly raised an untyped error, did not return, or returned a wrong result.
 REFUSED = {
     "a folder with a null character": lambda: cm.OnlineMarket("a\0b"),
     "a number instead of markets": lambda: cm.Study(0.5),
@@ -175,7 +175,7 @@ def test_variants_with_numbers_of_all_sizes_are_certified(case, gap):
 
 
 def test_payments_are_accurate_if_sales_end_far_below_the_support():
-    """Compare rents with a quadrature by SciPy. Former errors were relative to a larger rent."""
+    """Compare rents with SciPy's quadrature. Formerly, errors were relative to a larger rent."""
     prior = cm.priors.TruncatedNormal(0.0794328, 1.0, 79.4328, 4509450079.4328)
     reports = np.asarray(prior.quantile([1e-4, 1e-9, 1 / 3, 0.6]))
     psi = np.asarray(prior.virtual_cost(reports))

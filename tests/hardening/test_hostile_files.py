@@ -40,7 +40,7 @@ def no_table(path):
 
 
 def headless(path):
-    """Write a table without a header line. Its first line is the row of a person."""
+    """Write a table without a header, so that its first line contains private cells."""
     path.write_text(f"Ann,{PRIVATE},0.5\nBob,healthy,0.4\n")
 
 
@@ -67,7 +67,7 @@ NAMES = ("f.csv", "f.parquet", "f.toml", "f.json", "f.sqlite", "rows.csv")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_refuses_files_of_another_format(here, name, make):
     if name == "a table" and make is headless:
-        pytest.skip("the columns of a draft are the cells of the first line")
+        pytest.skip("a draft names its columns after the cells of the first line")
     cm.Ledger.create("books.sqlite").disconnect()
     (here / "market.toml").write_text(TRAINED_MARKET)
     for file in NAMES:

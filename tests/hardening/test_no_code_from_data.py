@@ -53,7 +53,7 @@ def test_the_package_never_executes_data():
         for file in PACKAGE.rglob("*.py")
         for what in violations(file.read_text(encoding="utf-8"))
     }
-    copies = {("allocation/views.py", "imports pickle")}  # copies of problems in memory
+    copies = {("allocation/views.py", "imports pickle")}  # copies problems in memory
     digests = {("studies/solver_study.py", "imports cloudpickle")}
     assert result == copies | digests
 

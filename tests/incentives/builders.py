@@ -1,4 +1,4 @@
-"""Build priors of every kind, small markets, and oracles for payments."""
+"""Build priors and small markets, and compute payments independently of the package."""
 
 import functools
 from itertools import pairwise
@@ -72,7 +72,7 @@ def guarantee(market, seller, report):
 
 
 def virtual_cost_payment(report, sold, rent, virtual_cost):
-    """Compute the payment psi(c) * u(eps) of paper B, Theorem A.3, which rewards misreports."""
+    """Compute psi(c) * u(eps), the payment of paper B's Theorem A.3, which is not truthful."""
     return np.multiply(virtual_cost, sold, out=np.zeros(sold.shape), where=sold > 0)
 
 
@@ -80,7 +80,7 @@ def virtual_cost_payment(report, sold, rent, virtual_cost):
 
 
 def guarantee_with_masks(market, seller, report):
-    """Return the guarantee at a report, and masks of the sellers with weight and at the cap."""
+    """Return the guarantee at a report, and a mask of the active bounds on weights and eta."""
     result = cm.allocate(with_report(market, seller, report))
     weights, form = result.weights, market.standard_form
     active = (weights > 0, weights >= form.max_weight, [result.eta == form.eta_low])

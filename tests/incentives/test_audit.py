@@ -1,4 +1,4 @@
-"""The audit reports gains exactly for the markets and rules that are not truthful."""
+"""The audit reports a gain if and only if the market or the rule is not truthful."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_no_seller_gains_by_a_misreport_or_loses_by_participation(
     audit = audit_incentives(market, misreports=5)
     assert audit.is_incentive_compatible, audit.to_frame()
     assert audit.is_individually_rational, audit.to_frame()
-    # The audited reports include the true report.
+    # The true report is audited too, so the largest gain is not negative.
     assert audit.max_gain >= 0
     assert audit.n_sellers == len(audit.to_frame()) == m
     paid = cm.payments(market, cm.allocate(market))
@@ -100,7 +100,7 @@ def cap_by_report(reports):
 
 
 TRUTH = np.array([0.3, 0.55, 0.7])
-#: Function that builds a market from reports, true sensitivities, and the largest gain.
+#: For each market, the function that builds it, the true sensitivities and the largest gain.
 CAPTURED = {
     "losses": (strong_losses, TRUTH, 0.788),
     "mild losses": (weak_losses, np.array([3.54785, 2.07915, 1.16389, 1.06611]), 0.1225),
@@ -109,7 +109,7 @@ CAPTURED = {
 
 
 def surplus(build, truth, seller, report, pay=cm.payments):
-    """Compute the surplus of a seller who reports ``report`` in a market built from reports."""
+    """Compute the surplus of a seller who reports ``report`` if all other sellers are truthful."""
     reports = truth.copy()
     reports[seller] = report
     market = build(reports)
@@ -234,7 +234,7 @@ def z_score(paid, virtual):
 
 
 def simulated(prior, m, draws, **buyer):
-    """Draw markets with new sellers. Return the total payment and virtual cost of each market."""
+    """Return the total payment and the total virtual cost of markets with newly drawn sellers."""
     totals, rng = [], np.random.default_rng(12)
     for _ in range(draws):
         market = cm.Market.standard(cm.Sellers.draw(m, prior, rng), sigma=1, gamma=0.5, **buyer)
@@ -293,7 +293,7 @@ def test_virtual_cost_payments_reward_higher_reports():
     table = audit_incentives(market, rule=virtual_cost_payment).to_frame()
     assert table.loc["Ann", "best_misreport"] > 0.2
     assert table.loc["Ann", "max_gain"] > 0.01
-    # Compute this gain from two allocations.
+    # The gain is the increase of the surplus between two allocations.
     misreport = table.loc["Ann", "best_misreport"]
     surplus = []
     for report in (0.2, misreport):
@@ -329,7 +329,7 @@ def test_integration_beyond_the_support_gives_excessive_payments():
         paid = cm.payments(market, allocation)
         right.append(paid.sum())
         virtual.append(sellers.virtual_costs @ allocation.epsilon)
-        # Add the integral above c_hi, where the formula of psi is used as well.
+        # Add the integral above c_hi, as if the formula of psi were valid there.
         curve, places = OwnReportCurve(market.standard_form), np.arange(3)
         at_top = curve(places, np.full(3, float(prior.virtual_cost(1.0)))).value
         without = curve(places, np.full(3, np.inf)).value

@@ -39,7 +39,7 @@ def test_the_gain_of_a_coalition_is_the_maximum_over_the_grid():
     assert row["max_gain"] == pytest.approx(best, rel=1e-6)
 
 
-def test_gains_in_conic_markets_exceed_their_gaps():
+def test_coalition_gains_in_conic_markets_exceed_the_tolerance():
     truth = np.array([0.3, 0.5])
 
     def build(reports):

@@ -75,7 +75,7 @@ def test_payments_of_many_sellers_in_partitions_equal_payments_in_memory(
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)])
 @pytest.mark.parametrize("rule", [None, virtual_cost_payment])
 def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
-    """The audit reads few reports, but computes the market at much lower misreports."""
+    """Some misreports are far below all reports that the audit reads."""
     reports = np.maximum(prior.sample(200, np.random.default_rng(0)), prior.quantile(0.3))
     ids = [f"s{k}" for k in range(200)]
     frame = dd.from_pandas(pd.DataFrame({"id": ids, "report": reports}), npartitions=3)

@@ -23,7 +23,7 @@ from tests.incentives.builders import (
     small_market,
 )
 
-# Turn warnings about NaN and infinity into errors. SciPy's warnings have other messages.
+# Turn NumPy's warnings about NaN and infinity into errors, but not the warnings of SciPy.
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
 module = importlib.import_module("convexmarket.incentives.rules")  # the module, not the function
 rents = importlib.import_module("convexmarket.incentives.rents")

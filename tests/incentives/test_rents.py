@@ -30,7 +30,7 @@ from tests.incentives.builders import (
 
 
 def rent_of(curve, prior, seller, report, tolerance):
-    """Compute the rent of one seller and the bound on its error."""
+    """Compute the rent of one seller and a bound on the error of the rent."""
     places = np.array([seller])
     result = curve.rents(prior, places, np.array([report]), np.array([tolerance]))
     return float(result[0][0]), float(result[1][0])
@@ -80,7 +80,7 @@ def test_quadrature_gives_the_exact_rent_within_the_stated_error(name):
     loose = SolvedCurve(market, allocation, gap=1e-3, method="quadrature")
     value, error = rent_of(loose, prior, seller, report, 1e-5)
     assert abs(value - exact) <= error
-    # The error of guarantees near an optimum is of the order of the root of the gap.
+    # Near an optimum, the error of the guarantees is of the order of the square root of the gap.
     assert error >= 0.04 * value
 
 
@@ -95,7 +95,7 @@ def test_payment_of_one_seller_with_a_quadratic_cost_equals_its_formula():
     # c*eps^2 + int_c^1 z^(-2/3) dz
     expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
     result = cm.incentives.estimate_payments(market, allocation)
-    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # includes the guarantee's error
+    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # the guarantee has an error
     rent = result.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
     assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= result.errors[0] + 1e-12
     assert result.errors[0] < 1e-4
@@ -125,7 +125,7 @@ def test_sums_over_separate_allocations_enclose_the_payment(name, pieces):
 # ------------------------------------------------------------- objectives without reports
 
 
-def test_without_reports_in_the_objective_payments_use_the_top_of_the_prior():
+def test_payments_use_the_top_of_the_prior_if_the_objective_has_no_reports():
     priors = {"a": cm.Uniform(0.1, 1.0), "b": cm.Uniform(0.1, 2.0)}
     sellers = cm.Sellers([0.2, 0.5, 0.7], priors, groups=["a", "b", "a"])
     market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.MaxEpsilon([0.5, 1.0, 0.0])])
@@ -153,13 +153,13 @@ def budget_market():
 
 
 class CostMaximum(cm.Term):
-    """User-defined term of the virtual costs, which depend on the reports."""
+    """User-defined term that depends on the reports through the virtual costs."""
 
     def expression(self, quantities):
         return cp.max(cp.multiply(quantities.virtual_costs, quantities.weights))
 
 
-def test_without_truthful_prices_payments_are_refused():
+def test_payments_in_markets_without_truthful_payments_are_refused():
     limited = budget_market()
     custom = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * CostMaximum())
     allocation = cm.allocate(limited)

@@ -56,7 +56,7 @@ def test_the_objective_is_convex_in_model_and_log_weights_at_the_threshold():
     for _ in range(2000):
         ends = rng.normal(size=(2, 8)) * [3] * 8
         ends[:, 3:] -= np.log(np.exp(ends[:, 3:]).sum(axis=1, keepdims=True)) + rng.exponential()
-        middle = ends.mean(axis=0)  # sum exp(z) <= 1 at the ends, so also at the middle
+        middle = ends.mean(axis=0)  # sum exp(z) is convex, so it is at most one here too
         mean = (objective(ends[0], threshold) + objective(ends[1], threshold)) / 2
         assert objective(middle, threshold) <= mean + 1e-12
 
@@ -114,7 +114,7 @@ def curvature_within_the_simplex(joint, a, w):
 
 
 @pytest.mark.parametrize("spread", [cm.Spread(), cm.terms.SquaredSpread()], ids=repr)
-def test_below_a_ratio_of_one_every_hessian_is_positive_semidefinite(spread):
+def test_every_hessian_is_positive_semidefinite_below_a_ratio_of_one(spread):
     rng = np.random.default_rng(0)
     X, y = data(6, 2, rng)
     joint = joint_at_ratio(X, y, 0.999, spread, 2.0, 0.3)
@@ -126,7 +126,7 @@ def test_below_a_ratio_of_one_every_hessian_is_positive_semidefinite(spread):
 
 
 @pytest.mark.parametrize(("margin", "convex"), [(0.99, False), (1.01, True)])
-def test_the_ratio_is_sharp_for_the_square(margin, convex):
+def test_the_convexity_ratio_is_sharp_for_the_squared_spread(margin, convex):
     """Check that the bound is attained by parallel rows with large negative margins."""
     X, y, regularization = np.ones((4, 1)), np.ones(4), 0.1
     mu = margin * 4 / (2 * regularization)
@@ -206,7 +206,7 @@ def test_the_naive_model_needs_a_range_of_eta():
 @pytest.mark.parametrize("noise", ["expected", "worst-case", "realised"])
 @pytest.mark.parametrize("max_norm", [None, 0.3])
 @pytest.mark.parametrize("eta", [3.0, 300.0])
-def test_the_best_model_equals_that_of_cvxpy(noise, max_norm, eta):
+def test_the_best_model_equals_the_solution_of_cvxpy(noise, max_norm, eta):
     rng = np.random.default_rng(4)
     X, y = data(30, 4, rng)
     b = rng.normal(size=4) if noise == "realised" else None
@@ -312,7 +312,7 @@ def test_theorem_3_3_of_b_holds_at_the_solution(noise, m):
         cm.joint.first_order_residuals(convex_joint(0), result.model, result.weights, result.eta)
 
 
-def test_forms_that_are_not_in_the_papers_are_solved():
+def test_joint_problems_that_are_not_in_the_papers_are_solved():
     rng = np.random.default_rng(3)
     X, y = data(5, 2, rng)
     joint = joint_of(

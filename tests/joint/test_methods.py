@@ -180,7 +180,7 @@ class Unknown(cm.terms.Constraint):
         return [quantities.inverse_eta <= 10]
 
 
-def test_the_exponential_method_refuses_unsupported_pieces():
+def test_the_exponential_method_refuses_unsupported_terms_and_constraints():
     with pytest.raises(NotSupportedError, match="Unknown"):
         solve_exponential(instance(constraints=[Unknown()]), 50.0)
     with pytest.raises(CurvatureError, match="NegativeEntropy"):

@@ -1,4 +1,4 @@
-"""Test the naive model without a spread, where the optimum buys from a single seller."""
+"""Test the naive model without a spread, where buying from a single seller is optimal."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from tests.joint.builders import naive
     ],
 )
 @pytest.mark.parametrize("eta", [0.5, 300.0])
-def test_the_naive_model_is_the_best_single_purchase_at_an_eta(options, eta):
+def test_the_naive_model_buys_from_the_best_single_seller_at_an_eta(options, eta):
     joint = naive(3, [cm.EtaRange(eta, eta)], **options)
     result = cm.allocate_jointly(joint)
     every = [
@@ -37,7 +37,7 @@ def test_the_naive_model_is_the_best_single_purchase_at_an_eta(options, eta):
 
 
 @pytest.mark.parametrize("sigma", [0.0, 3.0])
-def test_the_naive_model_has_the_best_eta_of_the_range(sigma):
+def test_the_naive_model_selects_the_best_eta_of_the_range(sigma):
     """Compare with purchases from each single seller, on a grid of eta and near the solution."""
     joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
     result = cm.allocate_jointly(joint)

@@ -40,7 +40,7 @@ PRIVATE_RIDGES = [output_ridge, partial(output_ridge, weighting="equal")]
 
 
 def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
-    """Return a learner with Algorithm 1 of the paper, which exceeds the granted epsilon."""
+    """Return a learner that uses Algorithm 1 of the paper and can exceed the granted epsilon."""
     given = {"calibration": "noise", "solver_epsilon": None, "tol": 1e-9} | parameters
     return PrivateLogisticRegression(regularization, accounting=accounting, **given)
 
@@ -96,7 +96,7 @@ def check_simulation(estimator, penalty, fits) -> None:
 
 
 def check_ridge_noise(fits) -> None:
-    """Check that the noise has Gamma distributed norms and uniform directions."""
+    """Check that the noise has gamma-distributed norms and uniform directions."""
     X, y, epsilon = ridge_sample(6, 40, 3)
     model, rng = output_ridge(1.0, rounding=None), np.random.default_rng(0)
     exact = solution(X, y, epsilon / epsilon.sum(), 1.0)

@@ -76,7 +76,7 @@ def test_no_row_is_read_before_its_budget_is_checked(make):
     with pytest.raises(BudgetExceededError, match="row 0"):
         make().fit(**sealed, epsilon=[20.0, 20.0, 20.0, 0.0])
     for payer in (account, None):
-        with pytest.raises(AssertionError, match="were read"):  # the check comes first
+        with pytest.raises(AssertionError, match="were read"):  # this budget suffices
             make().fit(**sealed | {"accountant": payer}, epsilon=SOLD / 2)
     assert np.array_equal(account.spent, np.zeros(4))
 

@@ -58,7 +58,7 @@ CELL = 0.6 * TOL / (LAMBDA + 0.25)
 
 
 def telltale(objective, tolerance):
-    """Minimise, and encode the first label in digits that are smaller than the tolerance."""
+    """Minimise the objective, and encode the first label in digits below the tolerance."""
     w = minimise(objective, 1e-3 * TOL)
     even = 2.0 * np.floor(w[0] / (2.0 * CELL))
     w[0] = (even + (objective.targets[0] > 0) + 0.5) * CELL
@@ -171,7 +171,7 @@ def test_only_the_coefficients_of_a_default_fit_depend_on_the_rows() -> None:
 def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> None:
     """Compute the densities of a published coefficient for two data sets by quadrature.
 
-    The errors of the solver have opposite signs on two neighbouring data sets.
+    The errors of the solver have opposite signs for these neighbouring data sets.
     """
     gradient_norm, strength, eta = 0.5, 1.0, 2000.0
     y, weights = [1, 1], [1e-6, 1 - 1e-6]

@@ -57,7 +57,7 @@ def fitted(name):
 @pytest.mark.parametrize("hidden", [0, 3])
 @pytest.mark.parametrize("row", [[1.7e308, -1.7e308] * 2, [1e-165] * 4, [1.7e308] * 4])
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
-    """Without clipping, a margin inf - inf became -2**63, and most fits revealed the row."""
+    """Without clipping, a margin of inf - inf became -2**63 and revealed the row in most fits."""
     identified = 0
     for seed in range(2):
         X, y = rows(seed, 100)
@@ -176,7 +176,7 @@ def texts_of(error):
 
 
 def malformed():
-    """Return many kinds of malformed inputs. Most of them contain the secret number."""
+    """Return malformed inputs of many types, most of which contain the secret number."""
     X = rows()[0]
     X[3, 1] = SECRET
     table = pd.DataFrame(X, columns=list("abcd"))

@@ -77,7 +77,7 @@ def solve(problem: cp.Problem) -> float:
     log_tolerance=st.floats(-3, 0.5),
     weighted=st.booleans(),
 )
-def test_the_model_is_within_its_certificate_of_the_declared_optimum(
+def test_the_risk_exceeds_the_declared_optimum_by_at_most_the_certificate(
     seed, loss, kernel, kind, n_rows, log_regularization, log_tolerance, weighted
 ) -> None:
     n_rows = min(n_rows, 7) if loss == "hinge" else n_rows
@@ -107,7 +107,7 @@ def test_the_model_is_within_its_certificate_of_the_declared_optimum(
     log_regularization=st.floats(-4, 1),
     log_tolerance=st.floats(-2, 0.5),
 )
-def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
+def test_the_certificate_bounds_the_distance_from_a_more_accurate_model(
     seed, loss, kernel, kind, n_rows, log_regularization, log_tolerance
 ) -> None:
     n_rows = min(n_rows, 7) if loss == "hinge" else n_rows
@@ -128,7 +128,7 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
 
 
 @given(seed=st.integers(0, 10**6), smoothing=st.floats(0.05, 1.0))
-def test_the_certified_distance_equals_that_of_the_duality_gap(seed, smoothing) -> None:
+def test_the_certified_distance_equals_the_distance_from_the_duality_gap(seed, smoothing) -> None:
     """Compare the distance with the gap between primal and dual values of the hinge loss."""
     rng, strength = np.random.default_rng(seed), 0.3
     features, y = rng.standard_normal((9, 3)), rng.choice([-1.0, 1.0], 9)
@@ -152,7 +152,7 @@ def test_a_model_that_misses_its_tolerance_is_refused() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
-    """Check the bound, which a model of a single row nearly attains."""
+    """Check the bound, which a model that is fitted to a single row nearly attains."""
     for regularization, least in [(50.0, 0.49 if loss == "logistic" else 0.99), (1.0, 0.4)]:
         y = [1e6] if loss == "huber" else [1]
         erm = kernel_erm(loss, "linear", regularization, tol=1e-9).fit([[1.0]], y)

@@ -25,7 +25,7 @@ KERNELS = {
 
 
 def rows(seed: int, n_rows: int, n_features: int) -> np.ndarray:
-    """Draw rows in the ball of radius RADIUS, including a zero row and many rows of this norm."""
+    """Draw rows in the ball of radius RADIUS, including a zero row and many rows on the sphere."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_rows, n_features)) * RADIUS
     X *= rng.choice([0.1, 1.0, 10.0], n_rows)[:, None]

@@ -36,7 +36,7 @@ def sample(seed: int, n_rows: int, n_features: int, data_norm: float = 1.0, nois
 
 
 def drawn_shift(seed: int, n_features: int, eta: float, data_norm: float = 1.0) -> np.ndarray:
-    """Return the noise vector b' of the paper that a seed gives."""
+    """Draw the noise vector b' of the paper from a seed."""
     return 2 * data_norm / eta * gamma_sphere_draw(n_features, np.random.default_rng(seed))
 
 
@@ -128,7 +128,7 @@ def test_large_data_give_the_same_minimiser(concentrated, order) -> None:
     assert np.linalg.norm(gradient(model.coef_, X, y, weights, shift, 1e-3)) <= 1.1e-9
 
 
-def test_without_noise_the_model_equals_scikit_learns() -> None:
+def test_the_model_without_noise_equals_the_model_of_scikit_learn() -> None:
     X, y, _ = sample(3, 300, 4)
     model = PrivateLogisticRegression(0.01).fit(X, y, epsilon=np.inf)
     reference = LogisticRegression(
@@ -248,7 +248,7 @@ def test_calibration_total_keeps_the_granted_epsilon_with_more_noise() -> None:
         X, y, epsilon=weights * model.eta_, random_state=Simulation(2)
     )
     scale = 2 * np.sqrt(3) * model.tol / (0.02 * default_solver_epsilon(weights * 40.0, model.tol))
-    assert same_noise.coef_ == pytest.approx(model.coef_, abs=20 * scale)  # up to the second noise
+    assert same_noise.coef_ == pytest.approx(model.coef_, abs=20 * scale)  # second noise
 
 
 def test_the_cap_of_the_paper_is_used() -> None:

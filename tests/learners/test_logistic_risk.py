@@ -60,7 +60,7 @@ def test_the_deviation_of_fair_coins_nearly_attains_the_bound(beta, seed):
 
 
 @pytest.mark.parametrize(("eta", "least"), [(0.3, 0.045), (30.0, 0.0)])
-def test_noise_and_coins_exceed_the_bound_as_rarely_as_stated(eta, least):
+def test_the_deviation_with_noise_exceeds_the_bound_as_rarely_as_stated(eta, least):
     """Check that the bound fails with a probability just below delta' if noise dominates."""
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.full(60, 2.0))
@@ -122,6 +122,6 @@ def test_norms_exceed_their_bound_as_rarely_as_stated(regularization, eta, seed)
 
 
 @pytest.mark.parametrize("wrong", [(0, 0.5, 1, 1), (0.5, 1.5, 1, 1), (0.5, 0.5, 0, 1)])
-def test_what_is_out_of_range_is_refused(wrong):
+def test_arguments_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         logistic_risk_constants(*wrong)

@@ -18,7 +18,7 @@ widths = st.floats(-15, 0).map(lambda exponent: 10.0**exponent)
 
 
 def points(loss: Loss, seed: int, width: float, n: int = 400):
-    """Return labels and predictions, including values near and far from the kinks."""
+    """Return predictions and labels, with predictions near and far from the kinks."""
     rng = np.random.default_rng(seed)
     y = rng.choice([-1.0, 1.0], n) if loss.classifies else 3 * rng.standard_normal(n)
     f = rng.standard_normal(n) * 10.0 ** rng.uniform(-3, 2, n)
@@ -75,7 +75,7 @@ def test_smoothed_losses_are_convex_lower_bounds(loss, seed, width):
 @given(
     loss=st.sampled_from(LOSSES), f=st.floats(-8, 8), y=st.sampled_from([-1.0, 1.0]), width=widths
 )
-def test_the_fenchel_gap_equals_that_of_the_conjugate(loss, f, y, width):
+def test_the_fenchel_gap_equals_its_definition_by_the_conjugate(loss, f, y, width):
     """Compute the conjugate as the maximum of slope*g - loss(g) over kinks and local maxima."""
     at, label = np.array([f]), np.array([y])
     slope = loss.smoothed(width).derivatives(at, label)[1]
@@ -118,7 +118,7 @@ def test_huge_predictions_do_not_overflow(loss):
 
 
 class TooSteep(HuberLoss):
-    """Loss with a declared Lipschitz constant below its largest slope."""
+    """Loss whose largest slope exceeds the declared Lipschitz constant."""
 
     lipschitz = 0.5
 

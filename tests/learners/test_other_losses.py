@@ -41,7 +41,7 @@ EPSILON = rng.dirichlet(np.full(12, 3.0)) * 120.0
         ],
     ),
 )
-def test_the_claim_is_nearly_attained_and_its_logarithm_cannot_be_halved(learner, y, monkeypatch):
+def test_the_claim_is_nearly_attained_and_half_of_its_logarithm_is_refuted(learner, y, monkeypatch):
     monkeypatch.setattr(formula_audits, "STARTS", 1)
     options = {"epsilon": EPSILON, "n_rows": 1, "draws": 30, "random_state": 0}
     audit = cm.audit_privacy(learner, X, y, **options)

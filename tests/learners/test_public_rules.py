@@ -18,7 +18,7 @@ from tests.learners.builders import output_ridge
     st.sampled_from([LogisticLoss(), HuberLoss(0.125)]), st.floats(0.01, 100.0),
 )  # fmt: skip
 def test_the_rule_solves_its_equation(seed, rows, features, log_eps, loss, norm):
-    """Check that the rule's Lambda satisfies Lambda * eta(Lambda) * W(eta) = goal."""
+    """Check the equation Lambda * eta(Lambda) * W(eta) = 2 * L * R * sqrt(d * (d + 1))."""
     rng = np.random.default_rng(seed)
     sold = 10.0**log_eps * rng.uniform(0.1, 1.0, rows)
     weights = sold / sold.sum()
@@ -32,7 +32,7 @@ def test_the_rule_solves_its_equation(seed, rows, features, log_eps, loss, norm)
 
 
 @pytest.mark.parametrize("features", [4, 70])
-def test_the_norms_that_logistic_models_may_have_grow_with_the_root_of_up_to_32_features(features):
+def test_the_norm_scale_of_logistic_models_grows_with_the_root_of_up_to_32_features(features):
     model = cm.PrivateLogisticRegression(data_norm=2.0, solver_epsilon=None)
     model.fit(np.zeros((50, features)), [1, -1] * 25, epsilon=1.0, random_state=Simulation(0))
     norm, equal = 0.72 * np.sqrt(min(features, 32)), np.full(50, 1 / 50)
@@ -82,7 +82,7 @@ def test_the_noise_effect_needs_public_arguments_and_is_zero_without_noise():
 @pytest.mark.parametrize("regularization", [0.1, 1.0])
 @pytest.mark.parametrize(("kind", "square"), [("objective", 1 / 12), ("output", 1 / 3)])
 def test_at_the_noise_limit_the_model_is_as_accurate_as_a_constant(kind, square, regularization):
-    """Check the bias of a shrunken signal plus the noise. ``square`` is the mean square of x."""
+    """Squared bias and squared noise sum to the variance. ``square`` is the mean square of x."""
     learner = cm.PersonalizedRidge(regularization, perturbation=kind, target_range=(0, 4))
     limit, variance = learner.noise_limit(np.full(9, 5.0), 4), 4.0 / 3.0
     share = 4 * square / (4 * square + regularization)
@@ -90,7 +90,7 @@ def test_at_the_noise_limit_the_model_is_as_accurate_as_a_constant(kind, square,
 
 
 @pytest.mark.parametrize("kind", ["objective", "statistics", "output", "logistic"])
-def test_more_privacy_brings_the_noise_below_its_limit_once(kind):
+def test_the_noise_is_below_its_limit_at_every_epsilon_above_a_threshold(kind):
     logistic = kind == "logistic"
     learner = (
         cm.PrivateLogisticRegression() if logistic else cm.PersonalizedRidge(perturbation=kind)

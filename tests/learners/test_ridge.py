@@ -147,7 +147,7 @@ def test_the_non_personalised_baseline_gives_all_rows_the_smallest_epsilon() -> 
 @given(
     st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0.5, 50.0), st.sampled_from([0, 2.0])
 )
-def test_closed_form_losses_equal_their_moments(seed, d, rate, penalty) -> None:
+def test_closed_form_losses_equal_a_quadrature(seed, d, rate, penalty) -> None:
     """Compare the loss with quadrature over the norm of the noise and moments of its direction."""
     rng = np.random.default_rng(seed)
     X, y, theta = rng.random((7, d)), rng.uniform(-1, 1, 7), rng.normal(size=d)

@@ -74,7 +74,7 @@ def test_no_solution_error_exceeds_its_bound(seed, d, log_alpha, alike) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.floats(-2, 2), st.floats(-14, 0))
-def test_a_solution_that_passes_the_check_is_within_the_distance(
+def test_a_solution_that_passes_the_check_is_within_the_stated_distance(
     seed, d, log_alpha, log_off
 ) -> None:
     """Check that a perturbed solution is rejected or is within the stated distance."""
@@ -125,7 +125,7 @@ def test_no_privacy_loss_exceeds_the_guarantee(estimator, case, log_step) -> Non
 
 
 def test_the_sensitivity_uses_the_actual_sum_of_the_weights() -> None:
-    """Check a sum of weights that differs from one by a rounding error."""
+    """Check weights whose sum differs slightly from one."""
     epsilon = ridge_sample(1, 8, 2)[2]
     scales = []
     for total in (1.0, 1.0 + 9e-7):
@@ -253,7 +253,7 @@ def test_the_sensitivity_on_the_lattice_equals_its_formula(distance, monkeypatch
     assert lattice.epsilon * lattice.scale == pytest.approx(steps, rel=1e-12)
 
 
-def test_a_row_with_a_tiny_weight_is_left_out_without_loss_to_others():
+def test_a_row_with_a_tiny_weight_is_dropped_without_loss_to_other_rows():
     """Check that a row is dropped because of its tiny weight, although its epsilon is not tiny."""
     sold = np.concatenate((np.full(10, 1.0), np.full(990, 1e-12), [1e-7]))
     learner = output_ridge(10.0, weighting="bound", label_noise=0.1)

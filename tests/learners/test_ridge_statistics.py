@@ -1,4 +1,4 @@
-"""Test the sensitivity, the guarantee and the model of ridge regression from statistics."""
+"""Test the sensitivity and the guarantee of ridge regression with perturbed statistics."""
 
 from itertools import product
 
@@ -66,7 +66,7 @@ def test_a_search_finds_no_worse_pair_of_centred_rows(seed, d, rounded):
 @pytest.mark.parametrize(
     "options", [{}, {"fit_intercept": False}, {"delta": 1e-6}, {"weighting": "equal"}]
 )
-def test_guarantees_are_kept_and_statistics_lie_on_the_lattice(options):
+def test_the_granted_epsilons_are_kept_and_nearly_used(options):
     X, y, epsilon = rows()
     model = ridge(**options).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert np.all(model.epsilon_ <= epsilon)
@@ -98,7 +98,7 @@ def test_neighbours_on_the_lattice_satisfy_the_granted_epsilon(delta):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("factor", one_in(2, [0.25, 1.0]))
-def test_a_statistical_audit_accepts_the_claim_and_refutes_a_smaller_one(factor, monkeypatch):
+def test_a_statistical_audit_accepts_the_claim_and_refutes_too_little_noise(factor, monkeypatch):
     X, y, epsilon = np.full((6, 1), 0.5), np.zeros(6), np.full(6, 1.0)
     monkeypatch.setattr(
         ridge_math,

@@ -1,4 +1,4 @@
-"""Test that saved models are restored exactly, contain no private data, and raise errors."""
+"""Saved models are restored exactly and contain no private data. Damaged files raise errors."""
 
 import hashlib
 import json
@@ -164,7 +164,7 @@ def test_every_number_and_name_is_restored(
             assert loaded.classes_.dtype == np.int64
 
 
-def test_files_contain_no_seeds_diagnostics_or_single_sellers(tmp_path):
+def test_files_contain_no_seeds_diagnostics_or_values_of_single_sellers(tmp_path):
     path = cm.save_model(logistic(), tmp_path / "m.json")
     text = path.read_text(encoding="utf-8")
     for word in ('"random_state', "gradient_norm", "noise_rate", '"eta'):

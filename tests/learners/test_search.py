@@ -24,9 +24,9 @@ def test_the_best_of_random_trials_costs_exactly_twice_one_trial(gamma):
     """Compute the privacy losses of worst-case pairs from the probabilities of the results."""
 
     def published(law):
-        # probabilities of results that are at least as good
+        # probability that one trial is at least as good as each result
         above = np.append(np.cumsum(law[::-1])[::-1], 0.0)
-        # from the generating function of the number of trials
+        # distribution of the best trial, by the generating function of the number of trials
         pgf = np.log(gamma + (1.0 - gamma) * above) / np.log(gamma)
         return pgf[1:] - pgf[:-1]
 

@@ -39,7 +39,7 @@ def seller(k):
 
 
 def everything(place):
-    """Return everything that the methods of a market or a ledger return."""
+    """Return all contents that the methods of a market or a ledger expose."""
     if isinstance(place, cm.OnlineMarket):
         ledger, answer = place.ledger, {"offers": place.offers(), "problem": place.problem}
         answer |= {"released": place.released, "counts": place.counts()}

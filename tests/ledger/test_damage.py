@@ -58,7 +58,7 @@ def test_an_intact_database_works_after_an_interrupted_step(states, tmp_path):
         assert use(State(folder, state.name, state.holds)) is None, name
 
 
-def test_damaged_copies_are_refused_or_unchanged(states, tmp_path):
+def test_damaged_copies_raise_an_error_or_keep_their_contents(states, tmp_path):
     """Check a few damaged copies. 3,000 copies are checked in tests/campaign/reliability."""
     kinds = list(states.values())
     for k in range(24):
@@ -138,7 +138,7 @@ def test_a_database_of_another_version_is_refused(tmp_path, version):
 # ------------------------------------------------------------------ backups
 
 
-def test_a_backup_contains_the_market_at_that_time(market, tmp_path):
+def test_a_backup_contains_the_market_at_the_time_of_the_backup(market, tmp_path):
     backup = tmp_path / "copies" / "market.sqlite"
     expected = everything(market)
     market.backup(str(backup))
@@ -177,7 +177,7 @@ def test_a_backup_replaces_a_file_only_with_force(market, tmp_path):
             market.backup(market.folder / "market.sqlite", force=force)
 
 
-def test_a_backup_of_a_damaged_ledger_keeps_the_earlier_one(tmp_path):
+def test_a_backup_of_a_damaged_ledger_keeps_the_earlier_backup(tmp_path):
     state, backup = build_ledger(tmp_path / "l", 20), tmp_path / "backup"
     with cm.Ledger(state.folder / state.name) as ledger:
         ledger.backup(backup)

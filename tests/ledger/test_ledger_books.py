@@ -99,7 +99,7 @@ def test_invalid_accounts_are_refused(ledger, ids, words):
         ledger.account(ids)
 
 
-def test_a_name_is_charged_once(ledger):
+def test_a_release_name_is_charged_once(ledger):
     account = ledger.account(["Ann"], release="model")
     account.charge(guarantee([0.25]))
     for ask in (account.check, account.charge, ledger.account(["Bob"], release="model").charge):
@@ -133,7 +133,7 @@ def test_a_sale_for_one_release_is_used_only_by_that_release(ledger):
     assert balance(ledger).loc["Ann", "left"] == 1.5
     ledger.account(["Ann"], release="y").charge(guarantee([0.75]))
     assert x.remaining.tolist() == [0.75]
-    # 0.5 of the sale for this release, and 0.125 of sales for any release
+    # uses 0.5 of the sale for this release, and 0.125 of the sales for any release
     x.charge(guarantee([0.625]))
     assert ledger.account(["Ann"]).remaining.tolist() == [0.125]
     ann = balance(ledger).loc["Ann"]
@@ -275,7 +275,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def of_any(self, id):
-        """Compute the amounts that releases have used of sales for any release."""
+        """Compute the amount of a seller's sales for any release that releases have used."""
         return sum(
             (
                 max(Fraction(0), amounts.get(id, Fraction(0)) - self.sold.get((id, name), 0))

@@ -24,7 +24,7 @@ def check_one_wins(path, inherited, trials):
             opened = ledger if inherited else cm.Ledger(path)
             account = opened.account(ids)
             try:
-                account.check(guarantee([0.75, 0.75]))  # can succeed in the two processes
+                account.check(guarantee([0.75, 0.75]))  # this check can succeed in both processes
                 account.charge(guarantee([0.75, 0.75]))
             except BudgetExceededError:
                 return False

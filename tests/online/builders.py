@@ -76,7 +76,7 @@ def random_reports(policy, n):
 
 
 def dense_cells(prior):
-    """Divide the support into 100,000 cells. Return their probabilities and virtual costs."""
+    """Return the probabilities and the virtual costs of 100,000 cells of the support."""
     low = prior.support[0]
     close = low + (prior.quantile(0.5) - low) * 0.5 ** np.arange(0.0, 50.0, 0.01)
     levels = np.linspace(0, 1 - 1e-9, 50_001)

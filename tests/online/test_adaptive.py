@@ -62,7 +62,7 @@ def test_invalid_streams_are_refused(reports, words):
 # ------------------------------------------------------------------- plans for later sellers
 
 
-# The cap determines the total in the first example, and the number of sellers in the second.
+# The cap sets the total epsilon in the first example, and the number of sellers in the second.
 @example([1.0], 1, [0.0625], (0.0, 0.0, 0.0), 1.5)
 @example([0.0625, 1.0, 2.0, 3.0], 16, [2.0], (0.0, 0.0, 0.0), 2.34375)
 @given(
@@ -162,7 +162,7 @@ def test_replanning_reduces_the_loss():
     assert (fixed - replanned).mean() > 3 * (fixed - replanned).std(ddof=1) / np.sqrt(draws)
 
 
-def test_with_an_untrusted_guess_the_first_stage_buys_nothing():
+def test_the_first_stage_buys_nothing_if_the_guess_is_not_trusted():
     reports = cm.Uniform(1, 5).sample(200, np.random.default_rng(0))
     reports[:10] = 1.0
     untrusted = cm.run_online(adaptive(200, learn=True), reports)
@@ -228,7 +228,7 @@ def test_errors_name_invalid_options(options, words):
         adaptive(**{"m": 100} | options)
 
 
-def test_algorithm_3_is_not_adaptive():
+def test_an_adaptive_policy_refuses_algorithm_3():
     start = cm.OnlinePolicy(cm.Uniform(0, 4), 100, **UNIT, rule="algorithm-3")
     with pytest.raises(ParameterError, match=r'algorithm-3.*rule="expectation"'):
         cm.online.AdaptivePolicy(start)

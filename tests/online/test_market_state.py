@@ -57,7 +57,7 @@ def test_several_answers_are_recorded_together_or_not_at_all(market):
         market.answer(["c"], "lapsed")
 
 
-def test_refusals_name_the_seller_and_the_reason(tmp_path):
+def test_errors_name_the_seller_and_the_reason(tmp_path):
     market = OnlineMarket.create(tmp_path, fixed(3))
     for id, report in (("yes", BOUGHT), ("no", BOUGHT), ("expensive", EXPENSIVE)):
         market.quote(id, report)

@@ -38,7 +38,7 @@ THREE_ROOTS = cm.EmpiricalPrior([0.002] + [(44 + 0.002) / 45] * 44)
 
 @pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
 def test_moments_of_margins_equal_dense_quadrature(name):
-    """The means of cells give lower bounds on E[v] and E[v^2], and their ends give upper bounds."""
+    """Means of cells give lower bounds on E[v] and E[v^2], and ends of cells give upper bounds."""
     prior = PRIORS[name]()
     fine = dense_cells(prior)
     for level in (0.02, 0.3, 0.9):
@@ -94,7 +94,7 @@ def test_the_best_root_equals_the_optimum_of_the_exact_solver(sigma):
 
 
 def test_the_best_root_is_chosen_for_a_density_with_several_roots():
-    """The expectation of Eq. (14) has three roots. The plan is compared with n quantiles."""
+    """In expectation, Eq. (14) has three roots. The exact solver solves a market of quantiles."""
     expensive = cm.priors.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
     humps = cm.priors.Mixture([1, 44], [cm.Uniform(0.001, 0.003), expensive])
     policy = cm.OnlinePolicy(humps, 45, mu=3, sigma=2.5, gamma=0.25)
@@ -138,7 +138,7 @@ def test_the_plan_for_a_sample_equals_the_exact_solution(samples, m, weights, ca
 
 
 def test_a_plan_with_an_inaccurate_price_is_refused():
-    """A change of the price by one ulp (2e-13) changes a guarantee by 1e-5 of its cap."""
+    """A change of the price by one ulp (2e-13) changes a guarantee by 1e-5 of the cap."""
     prior = cm.EmpiricalPrior([1871.0, 89.0, 45.0, 45.0, 495.0, 1052.0, 1704.0, 963.0])
     with pytest.raises(SolverError, match=r"mu=0\.001, .* too many orders of magnitude"):
         cm.OnlinePolicy(prior, 22993, 1e-3, 1e4, 1e4, 2.0)

@@ -11,7 +11,7 @@ from convexmarket.errors import ParameterError, PriorError
 from tests import one_in
 from tests.online.builders import PRIORS, check_payments, check_truth, policy_of, with_half_cap
 
-#: Prior, expected number of sellers, and cap.
+#: Name of the prior, expected number of sellers, and cap of each policy.
 CASES = [(name, 20, None) for name in PRIORS]
 CASES += [(name, *terms) for name in PRIORS for terms in ((10**4, None), (300, 2.0))]
 
@@ -55,8 +55,8 @@ def test_the_audit_refutes_wrong_payments(monkeypatch):
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_expected_payments_equal_expected_virtual_costs(name):
-    policy = policy_of(name, 20, None)
     """Check E[t] = E[psi*eps], Eq. (9) of paper A, for one seller."""
+    policy = policy_of(name, 20, None)
     levels = np.linspace(0, 1, 40_001)
     levels = 0.5 * (levels[1:] + levels[:-1])
     reports = policy.prior.quantile(levels**2)

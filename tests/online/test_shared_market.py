@@ -1,4 +1,4 @@
-"""Test threads that share a market. The folder tests/process tests processes."""
+"""Test threads that share a market. The tests of processes are in tests/process."""
 
 import random
 import threading

@@ -122,10 +122,10 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
     upper, lower, bound = new["objective"], stored["lower_bound"], new["lower_bound"]
     wrong = {
         "the objective is above the stored objective": not upper <= stored["objective"] + above,
-        "the objective is below the stored bound": not upper >= lower - slack,
-        "the bound is above the stored objective": not bound <= stored["objective"] + slack,
-        "the gap is larger": not new["gap"] <= allowed,
-        "the point has another objective": not abs(new["value"] - upper) <= TOLERANCE * scale,
+        "the objective is below the stored lower bound": not upper >= lower - slack,
+        "the lower bound is above the stored objective": not bound <= stored["objective"] + slack,
+        "the gap is too large": not new["gap"] <= allowed,
+        "the weights have another objective": not abs(new["value"] - upper) <= TOLERANCE * scale,
         "the weights are not on the simplex": not new["excess"] <= TOLERANCE,
     }
     numbers = [(run["objective"], run["lower_bound"], run["gap"]) for run in (stored, new)]

@@ -13,12 +13,12 @@ ERRORS = 4.0
 
 
 def apart_by_chance(stored: dict[str, Any], new: dict[str, Any], at: str) -> list[str]:
-    """Compare two lists of averages ``mean`` that have the standard errors ``error``."""
+    """Compare two lists of averages (``mean``) up to their standard errors (``error``)."""
     means = np.array(stored["mean"], dtype=float), np.array(new["mean"], dtype=float)
     if means[0].shape != means[1].shape:
         return [f"{at}: stored {means[0].shape} averages, now {means[1].shape}"]
     errors = np.array([stored["error"], new["error"]], dtype=float)
-    error = np.hypot(*np.nan_to_num(errors))  # a single draw has the error NaN
+    error = np.hypot(*np.nan_to_num(errors))  # the error of a single draw is NaN
     distance = np.abs(means[0] - means[1])
     rounding = 1e-9 * np.maximum(np.abs(means[0]), np.abs(means[1]))
     same = (np.isnan(means[0]) & np.isnan(means[1])) | (means[0] == means[1])

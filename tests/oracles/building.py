@@ -17,7 +17,7 @@ import convexmarket as cm
 
 
 class Imbalance(cm.terms.Term):
-    """Absolute difference between a weighted average and a target: a term of the weights."""
+    """Term of the weights: absolute difference between a weighted average and a target."""
 
     def __init__(self, feature: list[float], target: float) -> None:
         self.feature, self.target = np.array(feature), target
@@ -27,21 +27,21 @@ class Imbalance(cm.terms.Term):
 
 
 class Curvature(cm.terms.Term):
-    """Sum of eps_i^2: a smooth term of the guarantees."""
+    """Term of the guarantees: sum of eps_i^2, which is smooth."""
 
     def expression(self, quantities):
         return cp.sum_squares(quantities.epsilon)
 
 
 class LargestEpsilon(cm.terms.Term):
-    """Largest guarantee: a term of the guarantees with kinks."""
+    """Term of the guarantees: the largest guarantee, which has kinks."""
 
     def expression(self, quantities):
         return cp.max(quantities.epsilon)
 
 
 class Hinge(cm.terms.Term):
-    """Positive part of 1/eta - free: a term of 1/eta with a kink."""
+    """Term of 1/eta: positive part of 1/eta - free, which has a kink."""
 
     def __init__(self, free: float) -> None:
         self.free = free

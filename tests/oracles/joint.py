@@ -2,8 +2,8 @@
 
 The spec describes a market. ``model`` contains the other arguments of ``JointMarket``, and ``ask``
 contains the arguments of ``allocate_jointly``. Objectives are compared with the accuracy ``VALUE``,
-because a search ends at a gap. Solutions of convex problems are compared with the accuracy
-``POINT``.
+because a search stops at a positive gap. Solutions of convex problems are compared with the
+accuracy ``POINT``.
 """
 
 from typing import Any
@@ -67,10 +67,10 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
     best, bound, slack = new["objective"], new["lower_bound"], VALUE * scale
     wrong = {
         "objective is above the stored objective": not best <= stored["objective"] + slack,
-        "objective is below the stored bound": not best >= stored["lower_bound"] - slack,
-        "bound is above the stored objective": not bound <= stored["objective"] + slack,
+        "objective is below the stored lower bound": not best >= stored["lower_bound"] - slack,
+        "lower bound is above the stored objective": not bound <= stored["objective"] + slack,
         "bound is lower": not bound >= stored["lower_bound"] - slack,
-        "point has another objective": not abs(new["value"] - best) <= 1e-9 * scale,
+        "solution has another objective": not abs(new["value"] - best) <= 1e-9 * scale,
         "residual is larger": not new["residual"] <= max(2 * stored["residual"], VALUE),
         "status is less": ranks[1] < ranks[0],
     }

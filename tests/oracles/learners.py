@@ -128,7 +128,7 @@ INNER = {"loss": "logistic", "regularization": 1.0}
 
 
 def _unperturbed(spec: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
-    """Fit a learner without noise, with equal weights or with the given weights (ridge only)."""
+    """Return the coefficients and the intercept of a fit without noise."""
     rows, labels = _rows(spec)
     if spec["kind"] == "ridge":
         weights = np.ones(len(rows))
@@ -148,7 +148,7 @@ def _unperturbed(spec: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
 def _learned(spec: dict[str, Any]) -> Numbers:
     rows, labels = _rows(spec)
     epsilon = _granted(spec)
-    if spec.get("weighting") == "none":  # rows with weight have an infinite epsilon
+    if spec.get("weighting") == "none":  # make each positive epsilon infinite
         epsilon = np.where(epsilon > 0, np.inf, 0.0)
     learner = _learner(spec, epsilon)
     numbers: Numbers = {}
@@ -190,7 +190,7 @@ def _number(value: float | None) -> float:
 
 
 def _averages(drawn: list[np.ndarray], centre: np.ndarray) -> Numbers:
-    """Compute averages over draws: of the models, and of their distances from a centre."""
+    """Average the models, and their absolute differences from a centre, over the draws."""
     values = np.hstack([drawn, np.abs(np.array(drawn) - centre)])
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     return {"mean": values.mean(axis=0), "error": error}
@@ -228,7 +228,7 @@ def _release(spec: dict[str, Any], model: Any, epsilon: np.ndarray, seed: int) -
 
 
 def _bound(spec: dict[str, Any], created: Any, model: Any) -> float | tuple[float, float]:
-    """Compute the error bound of a release, or two bounds for a semi-interactive release."""
+    """Compute the error bound of a release, or the two error bounds of a test set release."""
     if spec["kind"] in ("interactive", "public"):
         return created.error_bound
     terms = model.sensitivity_, 1.5, spec["delta"]

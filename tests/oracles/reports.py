@@ -176,7 +176,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
 
 def _table(layout: Layout, stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
     texts = [
-        f"{key}: the rows have other keys"
+        f"{key}: the keys of the rows differ"
         for key, cells in stored["keys"].items()
         if not _same_keys(cells, new["keys"][key])
     ]

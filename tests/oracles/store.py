@@ -4,8 +4,8 @@ A topic is a module of this folder and a file of records in ``data/``. A record 
 
 - ``name``: the name of the record in messages;
 - ``quick``: whether the default tests compare the record;
-- ``spec``: plain data from which ``answer(spec)`` of the module builds the inputs. It uses only the
-  public API and states every argument;
+- ``spec``: plain data from which ``answer(spec)`` of the module builds the inputs. This function
+  uses only the public API and states every argument;
 - ``answer``: the result of ``answer(spec)``, which consists of numbers, texts, lists and
   dictionaries, or ``{"error": class name}``.
 
@@ -117,7 +117,7 @@ def _numbers(values: list[Any]) -> bool:
 
 
 def _distances(stored: list[float], new: list[float], tolerance: float, at: str) -> list[str]:
-    """Compute differences of vectors. NaN equals NaN, and an infinity equals itself."""
+    """Return a text if two vectors differ. NaN equals NaN, and an infinity equals itself."""
     a, b = np.asarray(stored, dtype=float), np.asarray(new, dtype=float)
     with np.errstate(invalid="ignore"):
         distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))

@@ -85,7 +85,7 @@ def test_a_shifted_mean_is_detected_with_and_without_its_draws():
     assert sum(text.startswith("curve.error") for text in compared(new)) == 2
 
 
-def test_rows_with_another_choice_compare_only_noisy_values():
+def test_only_noisy_values_are_compared_in_rows_with_another_choice():
     new = frames()
     new["curve"].loc[0, ["sigma", "eta"]] = 5.0
     assert compared(new) == []

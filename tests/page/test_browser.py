@@ -56,7 +56,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     binary = next(filter(None, map(shutil.which, BROWSERS)), None)
     driver = shutil.which("chromedriver")
     if binary is None or driver is None:
-        pytest.skip("no Chromium with its chromedriver on this machine")
+        pytest.skip("Chromium and chromedriver are not installed")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     for argument in (*ARGUMENTS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):

@@ -37,7 +37,7 @@ def find_latex() -> str | None:
 def test_pdflatex_compiles_all_tables(tmp_path: Path) -> None:
     latex = find_latex()
     if latex is None:
-        pytest.skip("no pdflatex with booktabs on this machine")
+        pytest.skip("pdflatex with booktabs is not installed")
     text = f"{HOSTILE} {SIGNS}"
     offers = pd.DataFrame(
         {"who": [text, "[1] first", "* second"], "payment": [-1234.5, 2.5e-9, np.nan]}

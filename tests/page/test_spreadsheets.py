@@ -52,5 +52,5 @@ def test_libreoffice_finds_no_formulas(converted, separator):
 
 @pytest.mark.skipif(OFFICE is None, reason="needs LibreOffice")
 def test_libreoffice_finds_formulas_in_unguarded_cells(converted):
-    """Check that the previous test would detect formulas."""
+    """Check that the conversion to XML shows formulas in unguarded cells."""
     assert "table:formula" in converted("bare", "comma")[0]

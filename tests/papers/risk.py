@@ -1,4 +1,4 @@
-r"""Constants of A, Theorem II.4, as proven and as printed, and a bound on the model's norm."""
+r"""Compute the proven and the printed constants of A, Theorem II.4, and bound the model's norm."""
 
 from functools import partial
 

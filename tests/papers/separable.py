@@ -2,10 +2,10 @@ r"""Bounds for rows that a hyperplane separates with a margin.
 
 With probability :math:`1-\delta-\delta'`, every model of norm at most :math:`\beta` errs on at most
 :math:`\frac1{\ln2}\sum a_i\ln(1+e^{-z_i}) + \mu\|a\|` of the rows. The trained model minimises this
-sum plus :math:`b'^\top w`. Its objective is at most the objective of :math:`\beta w^*`, where
+sum plus :math:`b'^\top w`. The minimum is at most the objective of :math:`\beta w^*`, where
 :math:`w^*` is the separator. The sum is therefore at most
 :math:`\ln(1+e^{-\rho\beta}) + 2\beta\|b'\|`. The noise counts twice, so
-:math:`\sigma = 2\cdot2\beta q/\ln2`. The weights do not depend on the rows.
+:math:`\sigma = 2\cdot2\beta q/\ln2`. The weights must not depend on the rows.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ def loss_limit(n_sellers, mu, sigma, gamma, *, density, order=0, share=1.0):
     r"""Compute the leading orders of spread, noise and payments (A, IX.2 and V.1).
 
     The virtual cost x has the density ``h*x**n`` near 0, and a share xi of the m expected sellers
-    arrives. At order 0 (Assumption IV.3), the three parts sum to
+    arrives. At order 0 (Assumption IV.3), the sum of the three parts is
     :math:`\frac{4}{\sqrt3}h^{-1/4}\sigma^{1/4}\mu^{1/2}\gamma^{1/4}m^{-1/4}`. The last term of
     :math:`E_4` in Eq. (48) is xi instead of the printed 3*xi.
     """
@@ -34,7 +34,7 @@ def loss_limit(n_sellers, mu, sigma, gamma, *, density, order=0, share=1.0):
 
 
 def separation_margin(X, y):
-    """Return the margin of the best separator through the origin (A, Assumption IV.4), or 0.
+    """Return the largest margin of a separator through the origin (A, Assumption IV.4), or 0.
 
     By duality, the margin is the distance from the origin to the convex hull of the y_i x_i.
     """
@@ -58,7 +58,7 @@ class ErrorBound(NamedTuple):
 def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regularization=0.0):
     r"""Bound the rate of wrong predictions after a purchase of m separable rows.
 
-    The weights do not depend on the rows. The model minimises over the ball of radius ``max_norm``.
+    The weights must not depend on the rows. The norm of the model is at most ``max_norm``.
     Regularization adds :math:`\Lambda\beta^2/2`. For many sellers, ``training`` tends to
     :math:`\log_2(1+e^{-\rho\beta})`, and spread and noise tend to 0 (A, Theorems IV.5 and V.1). The
     theorem is false with the natural logarithm, which A prints.
@@ -71,11 +71,11 @@ def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regular
 
 
 def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, share=1.0):
-    r"""Bound the probability that the loss exceeds its limit for many sellers by ``excess``.
+    r"""Bound the probability that the loss is ``excess`` or more above its limit for many sellers.
 
-    The bound is the leading order in m for a buyer who minimises it, and at most 1. A, Theorem IV.5
-    states :math:`O(e^{-\nu m^{1/4}/(2\beta)})`. Here the exponent is larger, because mu grows with
-    :math:`\sqrt{\ln(1/\delta)}` and not with :math:`\ln(1/\delta)`.
+    The result is the leading order in m for a buyer who minimises the bound on the loss. A, Theorem
+    IV.5 states :math:`O(e^{-\nu m^{1/4}/(2\beta)})`. Here the exponent is larger, because mu grows
+    with :math:`\sqrt{\ln(1/\delta)}` and not with :math:`\ln(1/\delta)`.
     """
 
     def above(log_chance):
@@ -105,7 +105,7 @@ def separable_limit(margin, lowest_cost, gamma, noise_norm, max_norm=None):
     ``total`` is :math:`\log_2(1+e^{-\rho\beta}) + 2\sqrt{\sigma p\gamma}` with :math:`\sigma =
     4\beta\|b\|/\ln2`. The default :math:`\beta` minimises the bound. B uses :math:`\beta =
     1/\sqrt{p\gamma}` and treats sigma as a constant, although sigma is proportional to beta. The
-    bound of B is of order :math:`(p\gamma)^{1/4}`. The best order is approximately its square.
+    bound of B is of order :math:`(p\gamma)^{1/4}`. The best order is about the square of this.
     """
 
     def half(beta):

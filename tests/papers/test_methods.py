@@ -26,7 +26,7 @@ from problems.papers.methods.joint_payments import changed, joint_payment, unavo
 from problems.papers.methods.release_draws import MOST_BYTES, _non_interactive
 from problems.papers.methods.ridge_losses import sampling_chances
 
-#: Terms with a large weight of the spread. All sellers sell, and descents in z converge.
+#: The weight of the spread is so large that all sellers sell and descents in z converge.
 TERMS = Terms(20.0, 10.0, 0.1, squared=True)
 
 
@@ -40,7 +40,7 @@ def joint_market(report=0.3, terms=TERMS, m=6, regularization=0.5):
 
 
 @given(seed=st.integers(0, 2**32), m=st.integers(2, 8))
-def test_log_weights_are_projected_onto_the_surface(seed, m):
+def test_projected_log_weights_have_exponentials_that_sum_to_one(seed, m):
     v = np.log(np.random.default_rng(seed).dirichlet(np.ones(m))) + 0.3
     z = project_logarithms(v)
     assert np.exp(z).sum() == pytest.approx(1, abs=1e-12)
@@ -59,7 +59,7 @@ def test_gradients_equal_those_of_the_objective():
 
 
 @pytest.mark.parametrize("logarithms", [False, True])
-def test_descents_find_the_certified_optimum_at_its_eta(logarithms):
+def test_descents_find_the_certified_optimum_at_the_optimal_eta(logarithms):
     joint = joint_market()
     best = cm.allocate_jointly(joint)
     assert best.status == "global"

@@ -17,7 +17,7 @@ REPORTS = [name.replace("_", "-") for name in NAMES]
 #: Name of the report that contains each part of an experiment.
 HOME = {part.replace("_", "-"): report for report in PARTS for part in PARTS[report]}
 ALONE = sorted([*(name for name in REPORTS if name.replace("-", "_") not in PARTS), *HOME])
-#: A table of each experiment whose rows are equal in quick and full runs, and its key columns.
+#: For each experiment, a table with equal rows in quick and full runs, and its key columns.
 ROWS = {
     "limits-variants": ("runs", ["market", "value"]),
     "limits": ("points", ["objective.payments.weight", "constraints.max_epsilon"]),
@@ -90,7 +90,7 @@ def verdicts(name, frames):
 
 
 def is_read(claims, before, frames):
-    """Check whether claims change or raise an error if their tables are incomplete."""
+    """Check whether the claims change, or raise an error, for the given tables."""
     try:
         return repr(list(claims(frames))) != before
     except (LookupError, NameError, AttributeError, ValueError, TypeError):

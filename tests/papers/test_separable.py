@@ -87,7 +87,7 @@ def test_the_bound_holds_after_exact_and_online_purchases(online):
         assert np.mean(np.sign(fresh @ w) != labels) <= sum(bound)
 
 
-def test_with_natural_logarithms_the_theorem_is_false():
+def test_the_theorem_is_false_with_natural_logarithms():
     """The best bounded model errs on 9 of 10 rows. With ln, the bound would be below 9/10."""
     X = np.array([[1e-3, -0.1]] * 9 + [[1e-3, 0.99]])
     y, weights, beta = np.ones(10), np.full(10, 0.1), 0.1
@@ -99,7 +99,7 @@ def test_with_natural_logarithms_the_theorem_is_false():
     assert np.logaddexp(0, -margin * beta) < 0.7 < 0.9 == wrong < bound.training
 
 
-def test_the_tail_equals_that_of_the_bound_and_is_below_the_printed_one():
+def test_the_tail_equals_the_tail_of_the_bound_and_is_below_the_printed_tail():
     market = {"density": 1 / 8, "n_features": 2, "max_norm": 5.0}
     sizes = np.array([10**6, 10**8, 10**10])
     logs = np.array([np.log(separable_tail(0.05, m, 1e-6, **market)) for m in sizes])
@@ -140,7 +140,7 @@ def test_exact_allocations_converge_to_the_limit():
     assert limit.error + gamma * limit.payments == pytest.approx(limit.total)
 
 
-def test_the_best_norm_has_a_lower_bound_than_the_papers():
+def test_the_best_norm_gives_a_lower_bound_than_the_norm_of_the_paper():
     totals = []
     for p in 10.0 ** -np.arange(2, 13, 2):
         best = separable_limit(0.3, p, 0.1, 3.0)
@@ -161,7 +161,7 @@ def test_a_bounded_budget_suffices_for_any_error():
     assert np.all(np.diff(budgets) > 0)
     assert np.isfinite(budgets).all()
     assert separable_budget(0.1, 0.3, 1e-3, length) == pytest.approx(budgets[1] / 1e3)
-    # no limit has smaller payments for its error
+    # no limit attains its error with smaller payments
     for gamma in np.logspace(-6, 0, 13):
         limit = separable_limit(0.3, 1.0, gamma, length)
         if limit.error < 1:

@@ -76,7 +76,7 @@ def test_output_perturbation_as_printed_keeps_the_granted_epsilon():
 
 
 def test_table_14_is_reproduced_within_a_factor_of_one_and_a_half():
-    """Compare 72 cells of R, Table 14, for private models with a computation for each lambda."""
+    """Compare the 72 cells of private models in R, Table 14, with the errors of this package."""
     cells = read_tables(ROOT / "reports/ridge")["ridge-medical-published"]
     table = cells[cells.file.str.endswith("table14.csv") & (cells.method != "nonprivate")]
     assert len(table) == 72

@@ -49,7 +49,7 @@ class _Spiked(stats.rv_continuous):
 
 def histogram(weights, edges) -> Prior:
     with warnings.catch_warnings():
-        # A frozen distribution ignores the argument density and warns.
+        # SciPy gives a warning, because frozen distributions ignore the argument density.
         warnings.simplefilter("ignore", RuntimeWarning)
         frozen = stats.rv_histogram((np.array(weights), np.array(edges)), density=True)()
     return Prior.from_scipy(frozen)
@@ -100,7 +100,7 @@ histograms = st.builds(
     ),
     st.sampled_from([0.0, 0.02, 1.0]),
 )
-# Samples of few distinct values, most of which have ties.
+# Small samples, most of which contain equal values.
 tied_samples = st.lists(
     st.one_of(st.integers(0, 5).map(float), st.floats(0, 10)), min_size=1, max_size=12
 )
@@ -177,7 +177,7 @@ def test_virtual_costs_are_accurate_if_probabilities_underflow():
     assert Exponential(1).virtual_cost(700.0) == pytest.approx(700 + np.expm1(700.0), rel=1e-12)
     assert Exponential(1).virtual_cost(1e6) == np.inf
     assert Gamma(1, 1).virtual_cost(600.0) == pytest.approx(np.exp(600.0), rel=1e-9)
-    # Mills' ratio of a normal at 40 standard deviations below its mean.
+    # The difference is Mills' ratio of a normal distribution at 40 deviations below the mean.
     far = TruncatedNormal(0.5, 0.01, 0.0, 1.0).virtual_cost(0.1)
     mills = np.exp(log_ndtr(-40) - stats.norm.logpdf(-40))
     assert far - 0.1 == pytest.approx(0.01 * mills, rel=1e-9)
@@ -297,7 +297,7 @@ def test_an_empirical_cost_is_constant_between_breakpoints(samples):
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, "arcsine", *SAMPLE])
-def test_repr_dict_and_pickle_round_trip(name):
+def test_a_prior_is_unchanged_by_repr_dict_and_pickle_round_trips(name):
     prior = prior_of(name)
     copies = [
         eval(repr(prior), vars(cm.priors)),
@@ -309,7 +309,7 @@ def test_repr_dict_and_pickle_round_trip(name):
         assert hash(copy) == hash(prior)
 
 
-def test_equality_is_by_value_and_family():
+def test_priors_of_one_family_with_equal_values_are_equal():
     assert Uniform(0, 1) == Uniform(np.float64(0), 1) != Uniform(0, 2)
     assert Uniform(0, 1) != Beta(1, 1)
     assert Uniform(0, 1) != "uniform:0,1"

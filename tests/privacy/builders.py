@@ -50,7 +50,7 @@ def first(release, *others):
     return lambda: itertools.chain([release], itertools.cycle(others))
 
 
-#: Budget, delta, largest allowed ratio of dp-accounting's count to ours, and releases.
+#: Budget, delta, largest ratio of dp-accounting's count to the package's count, and releases.
 SEQUENCES = {
     "Gaussian 0.02": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.02))),
     "Gaussian 0.005": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.005))),
@@ -135,7 +135,7 @@ def largest_of_losses(losses, mass, delta) -> float:
 
 
 def check_gamma_sphere(n_features, n_draws, least_p, draw=gamma_sphere_noise) -> None:
-    """Check that norms are Gamma distributed, and that directions are uniform and independent."""
+    """Check that norms are gamma-distributed, and that directions are uniform and independent."""
     rng = np.random.default_rng(7)
     noise = np.array([draw(n_features, rng) for _ in range(n_draws)])
     norms = np.linalg.norm(noise, axis=1)
@@ -143,13 +143,13 @@ def check_gamma_sphere(n_features, n_draws, least_p, draw=gamma_sphere_noise) ->
     if n_features == 1:
         assert stats.kstest(noise[:, 0], stats.laplace.cdf).pvalue > least_p
         return
-    half = (n_features - 1) / 2  # a coordinate of a uniform point on the sphere is Beta distributed
+    half = (n_features - 1) / 2  # a coordinate of a uniform direction has a beta distribution
     for cosine in (noise / norms[:, None]).T:
         assert stats.kstest((cosine + 1) / 2, stats.beta(half, half).cdf).pvalue > least_p
         assert abs(stats.spearmanr(cosine, norms).statistic) < 4 / np.sqrt(n_draws)
 
 
-REJECTED = 1e-6  # a test rejects a distribution if the p-value is smaller
+REJECTED = 1e-6  # a distribution is rejected at a p-value below this level
 
 
 def lattice_p_value(draws, scale, log_density=discrete_laplace_log_density) -> float:
@@ -181,7 +181,7 @@ def check_lattice_law(scale, n_draws, off) -> None:
 
 
 def attack(d, alpha, n_others, weight, seed):
-    """Search for the rows, labels and weights with the largest change of the solution."""
+    """Search for the largest change of the solution, divided by the weight of the changed row."""
     rng = np.random.default_rng(seed)
     rows = n_others + 2
 

@@ -30,7 +30,7 @@ from tests.privacy.builders import (
     most_admitted,
 )
 
-NEAR = 1e-9  # relative distance to the budget at which decisions can differ
+NEAR = 1e-9  # relative distance to the budget at which rounding can change a decision
 
 
 def state(account: PrivacyAccountant):
@@ -266,7 +266,7 @@ def test_many_threads_charge_exactly_the_budget() -> None:
 
 @pytest.mark.parametrize("law", sorted(MAKERS))
 @pytest.mark.parametrize("composition", ["basic", "advanced"])
-def test_earlier_charges_count_like_new_ones(law, composition) -> None:
+def test_earlier_charges_count_like_new_charges(law, composition) -> None:
     single, other = (PrivacyAccountant([9.0, 9.0], 1e-4, composition=composition) for _ in "ab")
     releases = [MAKERS[law]([0.3, 0.2]), MAKERS[law]([0.1, 0.4])]
     for release in releases:

@@ -22,7 +22,7 @@ from tests import one_in
 ACCOUNTINGS = ("sharp", "paper")
 
 log_scale = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)
-#: Few values of Lambda / R^2, so that profiles are cached. R is a power of two.
+#: A few values of Lambda / R^2, so that cached profiles are used again. R is a power of two.
 strength = st.sampled_from([1e-5, 1e-3, 0.03, 0.3, 5.0, 1e5])
 radius = st.sampled_from([0.25, 1.0, 8.0])
 raw_weight = st.one_of(st.just(0.0), st.floats(1e-12, 1))
@@ -59,7 +59,7 @@ def test_the_joint_bound_equals_the_maximum_to_ten_digits(weight, eta, regulariz
 
 
 @given(raw_weights, log_scale, strength, radius)
-def test_the_bounds_are_ordered(raw, eta, strength, data_norm) -> None:
+def test_the_sharp_bound_is_below_all_other_bounds(raw, eta, strength, data_norm) -> None:
     weights, regularization = normalised(raw), strength * data_norm**2
     sharp, paper = (
         objective_perturbation_guarantee(weights, eta, regularization, data_norm, name)

@@ -60,7 +60,7 @@ def test_fits_without_an_accountant_are_counted_row_by_row(counted) -> None:
     assert [largest for _, largest, _ in counted.releases] == [first[3], second[1]]
 
 
-def test_the_process_total_counts_without_an_open_account() -> None:
+def test_the_total_of_the_process_includes_fits_without_an_open_account() -> None:
     whole = account()
     n_releases, spent = len(whole.releases), whole.spent_unnamed
     X, y = table()
@@ -91,7 +91,7 @@ def test_the_privacy_loss_of_a_leak_is_unbounded(counted) -> None:
 # ------------------------------------------------------------------------- identity of rows
 
 
-def test_unnamed_rows_may_be_any_rows(counted) -> None:
+def test_a_charge_of_unnamed_rows_counts_for_every_row(counted) -> None:
     charge([0.5, 0.25], ["Ann", "Bob"])
     charge([0.1, 0.4])
     charge([0.5], ["Eve"])
@@ -226,7 +226,7 @@ def test_a_weak_guarantee_raises_a_warning(counted) -> None:
 # -------------------------------------------------------------------------- unopened accounts
 
 
-def test_a_release_warns_of_an_unopened_account() -> None:
+def test_a_release_gives_a_warning_about_an_unopened_account() -> None:
     X, y = table()
     forgotten = account(budget=1.0)
     with pytest.warns(cm.PrivacyLeakWarning, match="never opened.*with account"):

@@ -37,7 +37,7 @@ def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
     return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
 
 
-ROUNDING = 1e-12  # relative error of a sum of hundreds of logs
+ROUNDING = 1e-12  # relative error of a sum of hundreds of logarithms
 SMALL_ORDERS = np.searchsorted(ORDERS, [1e-3, 0.1, 1.0, 5.0, 30.0])
 
 
@@ -168,14 +168,14 @@ def growth(log_p, log_q, updates, kappa) -> np.ndarray:
     log_epsilon=st.floats(-4, 1.5),
     n_outcomes=st.sampled_from([2, 3, 8, 40]),
 )
-def test_the_charge_of_an_update_covers_its_round_for_any_definition(
+def test_the_charge_of_an_update_covers_its_round_for_any_definition_of_an_update(
     seed, log_epsilon, n_outcomes
 ) -> None:
     rng = np.random.default_rng(seed)
     epsilon = 10.0**log_epsilon
     log_p, log_q = pure_pair(rng, epsilon, n_outcomes)
     updates = rng.random(n_outcomes) < rng.random()
-    # merges outcomes without an update
+    # merge the outcomes without an update
     log_p = np.append(log_p[updates], logsumexp(log_p[~updates]) if not updates.all() else -800.0)
     log_q = np.append(log_q[updates], logsumexp(log_q[~updates]) if not updates.all() else -800.0)
     seen = np.append(np.ones(updates.sum(), dtype=bool), False)
@@ -232,7 +232,7 @@ def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -
         assert responses_delta(epsilon_each, count, 0.6 * float(bounds["pure"])) > delta
 
 
-def test_the_papers_theorem_equals_manual_values() -> None:
+def test_the_papers_theorem_gives_the_expected_values() -> None:
     # sqrt(2*100*log(1e5))*0.1 = 4.798526, and 100*0.1*(e^0.1 - 1) = 1.051709
     assert advanced_composition(0.1, 100, 1e-5) == pytest.approx(5.850235, abs=2e-6)
     assert advanced_composition([0.0, 1.0], 1, np.exp(-2)) == pytest.approx([0, 1 + np.e])

@@ -155,7 +155,7 @@ def test_no_privacy_loss_exceeds_the_claim(pair, exponent, scale):
 
 
 def test_the_claim_is_attained():
-    """Check tiny changes by which all coordinates are rounded to another integer."""
+    """Check a tiny change that rounds all coordinates to other integers."""
     low, high = [0.4999] * 3, [0.5001] * 3
     moves = float(lattice_moves(0.0007, 1.0, 3))
     assert largest_loss(rounded(low, 1.0), rounded(high, 1.0), 5) == Fraction(moves) / 5

@@ -58,7 +58,7 @@ def chacha20_block(key: int, counter: int) -> list[int]:
     return [mixed[i] | mixed[i + 1] << 32 for i in range(0, 16, 2)]
 
 
-def test_the_block_function_equals_the_published_one() -> None:
+def test_the_block_function_gives_the_published_block() -> None:
     keystream = b"".join(word.to_bytes(8, "little") for word in chacha20_block(0, 0))
     assert keystream[:16].hex() == "76b8e0ada0f13d90405d6ae55386bd28"  # RFC 8439, A.1
 
@@ -74,9 +74,9 @@ def test_the_secure_stream_is_chacha20_with_the_whole_key(key, monkeypatch) -> N
     assert request == [256]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork is not available")
 def test_processes_do_not_share_a_stream() -> None:
-    """Check that processes have different seeds. Generators from before a fork repeat draws."""
+    """Check that processes have different seeds. Generators created before a fork repeat draws."""
     before, draws = secure_generator(), []
     for _ in range(2):
         reader, writer = os.pipe()

@@ -38,7 +38,7 @@ def learner(**options):
 
 
 def test_every_fit_of_a_search_is_charged() -> None:
-    """Check that the account adds the epsilons of all fits, but the best model reports its own."""
+    """Check that all fits are charged, but that the best model states only its own epsilon."""
     X, y = people()
     search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
     with account(budget=np.inf) as spent:

@@ -10,7 +10,7 @@ from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy.accounting import objective_perturbation_guarantee
 from convexmarket.privacy.sharp import pull_profile
 
-REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # few, because profiles are cached
+REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # few values, to use cached profiles
 
 
 def sampled_pulls(regularization, n_samples):
@@ -66,7 +66,7 @@ def test_no_data_set_exceeds_the_claim(n_features, n_rows, strength, scale, norm
 
 
 def check_claim(n_features, n_rows, strength, scale, norm, seed):
-    """Compute exact losses for data sets in which a nearly opposite row replaces a row."""
+    """Check exact privacy losses if a nearly opposite row replaces the first row."""
     rng = np.random.default_rng(seed)
     regularization = strength * norm**2
     eta = scale / strength

@@ -13,7 +13,7 @@ from convexmarket.cli.consoles import INTERRUPTED
 from tests import ROOT
 
 PATIENCE = 120.0
-#: Modules whose import triggers Ctrl-C. The handler is installed before these imports.
+#: Ctrl-C is sent during the imports of these modules, before which the handler is installed.
 MOMENTS = ("numpy", "cvxpy", "convexmarket.market")
 
 

@@ -1,4 +1,4 @@
-"""Create models and releases, and define checks that the campaign also uses."""
+"""Create models and releases, and define attacks on releases."""
 
 from functools import cache
 from inspect import signature
@@ -20,7 +20,7 @@ def source(random_state):
 
 
 def bound_of(method, sensitivity, epsilon, delta, **arguments):
-    """Create ErrorBounds and call a method. Each keyword is passed to the call that accepts it."""
+    """Call a method of ErrorBounds. Each keyword is passed to the method or to the constructor."""
     cls = cm.release.ErrorBounds
     custom = {
         name: arguments.pop(name)
@@ -44,7 +44,7 @@ def model(kernel="rbf", n_features=2, n_rows=40, regularization=0.1):
 
 
 def made_of(kind, erm, **changes):
-    """Create a release of a kind, with a fixed random state unless ``changes`` sets it."""
+    """Create the release that ``kind`` names, with a fixed seed by default."""
     terms = TERMS | {"random_state": Simulation(0)} | changes
     if kind == "interactive":
         return cm.InteractiveRelease(erm, **({"max_queries": 20, "max_updates": 5} | terms))
@@ -83,7 +83,7 @@ def outcomes(shift, threshold, offset):
 
     The first answer is the prediction of the public model. The other answers are cells of noisy
     values. A cell contains less information than a value, so a release reveals at least as much as
-    the cells.
+    these cells.
     """
     edges = np.concatenate(
         [[-np.inf, -threshold, threshold, np.inf], np.linspace(offset, offset + shift, 5)]

@@ -13,7 +13,7 @@ from convexmarket.release import lattice_noise as noise_of
 from convexmarket.release.lattice_noise import PROCESS_SLACK
 from tests.release.builders import model, source
 
-REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
+REJECTED = 1e-6  # a distribution is rejected at a p-value below this level
 N_ROWS = 40
 CROSS = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
 
@@ -89,7 +89,7 @@ def test_a_repeated_query_has_the_same_answer():
 def test_answers_at_nearly_equal_points_are_finite_and_smooth():
     release, line = release_of(model()), np.linspace(0.0, 1e-3, 300)
     answers = [float(release.predict([x, 0.0])[0]) for x in line]
-    # The answers differ by at most the largest slope times the length, plus the jitter.
+    # The answers differ by at most the largest slope times the length of the line, plus jitter.
     assert np.ptp(answers) < release.scale * (5.0 * 1e-3 + 10.0 * np.sqrt(noise_of.JITTER)) + 1e-3
 
 

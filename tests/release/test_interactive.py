@@ -28,7 +28,7 @@ from tests.release.builders import (
     worst_delta,
 )
 
-REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
+REJECTED = 1e-6  # a distribution is rejected at a p-value below this level
 TERMS = {"epsilon": 1.0, "delta": 1e-6, "max_queries": 30, "max_updates": 4}
 
 
@@ -41,7 +41,7 @@ def state_of(release):
 
 
 def manual_scale(erm, epsilon, delta, updates):
-    # The feature norm and slope are 1, and the weight is 1/n. Errors of two fits add 2 %.
+    # Feature norms and slopes are at most 1, and weights are 1/n. The errors of two fits add 2 %.
     sensitivity = 2.0 / (erm.regularization * erm.row_sensitivities_.size) * 1.02
     return 200.0 * np.sqrt(updates) * sensitivity * np.log(4.0 / delta) / epsilon
 
@@ -49,7 +49,7 @@ def manual_scale(erm, epsilon, delta, updates):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-2])
 @pytest.mark.parametrize("updates", [1, 4, 100])
-def test_the_papers_scale_and_threshold_equal_manual_values(epsilon, delta, updates):
+def test_the_papers_scale_and_threshold_equal_their_formulas(epsilon, delta, updates):
     erm = model()
     release = release_of(
         erm,
@@ -183,7 +183,7 @@ def test_every_update_reduces_the_distance_as_the_theorem_states(kernel):
     assert len(decreases) <= 2.0 * (erm.feature_bound_ * erm.norm_bound_ / threshold) ** 2
 
 
-def test_the_constant_of_the_potential_is_optimal_for_noise_of_a_quarter():
+def test_the_constant_of_the_potential_is_optimal_for_noise_of_a_quarter_of_the_threshold():
     erm = model(n_rows=500, regularization=0.01)
     release = release_of(erm)
     point, threshold = np.array([0.6, 0.6]), 0.8

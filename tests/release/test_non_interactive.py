@@ -18,7 +18,7 @@ from convexmarket.release.scales import calibrate, non_interactive_epsilon
 from tests import one_in
 from tests.release.builders import bound_of, calibrate_once, model, source
 
-REJECTED = 1e-6  # a p-value up to this limit refutes a distribution
+REJECTED = 1e-6  # a distribution is rejected at a p-value below this level
 N_ROWS = 40
 
 
@@ -29,7 +29,7 @@ def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
     )
 
 
-#: Noise scales at which the exponents are equal and the measurements satisfy the norm bound.
+#: Noise scales for which the exponents are equal and the measurements satisfy the norm bound.
 SCALES = {"tight": 0.4, "paper": 0.1}
 
 
@@ -118,7 +118,7 @@ def test_a_large_net_attains_the_claim_without_delta(rounds):
 
 
 def round_masses(share, shift, step):
-    """Compute the distribution of a round's privacy loss on a grid. Return it and the first index.
+    """Return the probabilities of a round's privacy losses on a grid, and the first grid index.
 
     Losses are rounded down to the grid. With probability ``share``, the error at the selected point
     decreases by the shift. Otherwise it increases by the shift. The measurement also changes by the
@@ -183,7 +183,7 @@ def test_the_error_bound_holds_on_the_whole_ball(monkeypatch, kernel, n_features
     assert np.median(errors) < np.abs(truth).max()
 
 
-def test_the_error_bound_and_its_parts_equal_manual_values():
+def test_the_error_bound_and_its_parts_equal_their_formulas():
     erm = model()
     release = release_of(erm, rounds=7, net_radius=0.1, failure_probability=0.1)
     s, C = release.scale, erm.norm_bound_

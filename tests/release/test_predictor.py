@@ -25,7 +25,7 @@ def predictor(kernel=RBF, n_points=4, classes=None, seed=0, guarantee=GUARANTEE)
     return PublicPredictor(kernel, points, rng.standard_normal(n_points), guarantee, classes)
 
 
-def test_labels_follow_the_sign():
+def test_labels_follow_the_sign_of_the_prediction():
     linear = predictor(Kernel("linear", data_norm=1.0), classes=("no", "yes"))
     X = np.random.default_rng(1).uniform(-1, 1, (40, 2))
     expected = np.where(linear.predict(X) > 0, "yes", "no")

@@ -14,7 +14,7 @@ from convexmarket.release import lattice_noise as noise_of
 from tests import one_in
 from tests.release.builders import bound_of, calibrate_once, check_slightly_above, source
 
-REJECTED = 1e-6  # a p-value up to this limit refutes a probability
+REJECTED = 1e-6  # a probability is rejected at a p-value below this level
 S, TERMS = 1e-3, {"epsilon": 1.0, "delta": 1e-6}
 
 
@@ -49,7 +49,7 @@ def test_the_interactive_bound_equals_the_bound_of_the_release(accounting):
 
 
 @pytest.mark.parametrize("n_points", [1, 30, 5000])
-def test_the_semi_interactive_bound_equals_manual_values(n_points):
+def test_the_semi_interactive_bound_equals_its_formula(n_points):
     C, R, beta = 2.5, 1.5, 0.1
     error_bound = bound_of(
         "semi_interactive",
@@ -186,7 +186,7 @@ def test_bounds_decrease_in_epsilon_and_are_proportional_to_the_sensitivity(epsi
         assert bound(factor * S, epsilon, delta) == pytest.approx(factor * value, rel=1e-7)
 
 
-def test_the_error_at_optimal_rounds_decreases_with_the_root_of_the_rows():
+def test_the_error_at_optimal_rounds_decreases_with_the_root_of_the_number_of_rows():
     def best(sensitivity):
         terms = {"net_size": 1e4, "net_radius": 1e-12, "max_norm": 2.0, "feature_lipschitz": 1.0}
         rounds = bound_of("suggest_rounds", sensitivity, **TERMS, **terms)

@@ -40,7 +40,7 @@ def fitted(regularization=0.1, zero_rows=0):
 
 
 def release(kind, erm, epsilon, delta, account, rows, generator):
-    """Create a release of a kind, and query it if it is interactive."""
+    """Create the release that ``kind`` names, and query interactive and function releases."""
     terms = {"accountant": account, "rows": rows, "random_state": source(generator)}
     created = made_of(kind, erm, epsilon=epsilon, delta=delta, **terms)
     if kind in ("interactive", "function"):

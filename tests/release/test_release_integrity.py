@@ -47,7 +47,7 @@ def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
 def test_an_overflowing_query_reads_no_prediction(kernel):
-    """An answer inf - inf = NaN would reveal without noise on which side of 0 predictions are."""
+    """The noise cannot hide an answer of inf - inf = NaN, which reveals signs of predictions."""
     erm = model(kernel=kernel)
     huge = [[1.5e308, 0.0]]
     for kind in ("interactive", "function"):
@@ -110,7 +110,7 @@ def test_threads_share_one_budget_of_updates():
     assert created.spent.updates == 3
 
 
-def test_threads_share_one_draw():
+def test_threads_share_one_draw_of_the_function():
     created = release("function", model())
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda seed: created.predict(rows(seed, 3)[0]), range(40)))
@@ -183,7 +183,7 @@ def hinge(seed):
 
 @given(seed=st.integers(0, 2**32), noise=st.floats(-20, 20), divisor=st.sampled_from([1.0, 3.0]))
 def test_a_noisy_answer_changes_the_model_only_slightly(seed, noise, divisor):
-    """The bound holds for any noise if the divisor is at least k(z, z)."""
+    """The squared distance to the true model increases by at most noise**2 / divisor."""
     rng = np.random.default_rng(seed)
     erm, guarantee = hinge(seed % 7)
     truth = erm.pivots_.T @ erm.dual_coef_

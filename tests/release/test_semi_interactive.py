@@ -44,7 +44,7 @@ def shift_of(erm):
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
 @pytest.mark.parametrize("n_points", [1, 7, 60])
-def test_the_papers_scale_equals_manual_values(epsilon, n_points):
+def test_the_papers_scale_equals_its_formula(epsilon, n_points):
     erm = model()
     kind = {"accounting": "paper", "noise": "laplace"}
     release = release_of(erm, public(n_points), epsilon, 1e-5, **kind)
@@ -92,7 +92,7 @@ def test_no_change_of_the_model_exceeds_the_claim(n_points, epsilon, delta):
     apart = release_of(erm, np.eye(10)[:n_points], epsilon, delta, **kind)
     together = release_of(erm, np.repeat(np.eye(10)[:1], n_points, axis=0), epsilon, delta, **kind)
     moved = shift_of(erm) / apart.scale
-    # Either all predictions change equally or one prediction changes.
+    # Either all predictions change equally, or only one prediction changes.
     spread = np.full(n_points, moved / np.sqrt(n_points))
     same = np.full(n_points, shift_of(erm) / together.scale)
     for shifts in (spread, np.array([moved]), same):

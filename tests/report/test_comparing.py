@@ -75,7 +75,7 @@ def test_verdicts_come_first_and_settings_are_listed_by_path():
     assert settings[["row", "a", "b"]].to_numpy().tolist() == [["run.seed", 0, 1]]
 
 
-def test_rows_columns_and_tables_of_one_report_are_named():
+def test_rows_columns_and_tables_in_only_one_report_are_named():
     other = report_of(POINTS.iloc[1:].drop(columns="status"))
     other.add(pd.DataFrame({"n": [1]}), name="more")
     changes = results(report_of(POINTS), other)

@@ -181,7 +181,7 @@ def test_a_verdict_must_be_a_truth_value(holds):
         cm.Report("x").claim("it falls", holds=holds)
 
 
-def test_all_claims_are_in_one_table_at_the_place_of_the_first():
+def test_all_claims_are_in_one_table_at_the_place_of_the_first_claim():
     report = cm.Report("x")
     report.claim("first", holds=True)
     report.add("text")
@@ -225,7 +225,7 @@ def test_a_page_loads_no_external_resources_and_runs_only_its_script():
 
 
 @given(frames())
-def test_tables_survive_a_round_trip_exactly(tmp_path_factory, frame):
+def test_tables_are_unchanged_by_a_round_trip(tmp_path_factory, frame):
     folder = tmp_path_factory.mktemp("reports") / "one"
     report = cm.Report("x", settings={"seed": 0, "bound": math.inf})
     report.add(frame, name="points")
@@ -235,7 +235,7 @@ def test_tables_survive_a_round_trip_exactly(tmp_path_factory, frame):
     assert read_report(folder).to_html() == report.to_html()
 
 
-def test_long_tables_survive_a_round_trip_through_parquet_exactly(tmp_path):
+def test_long_tables_are_unchanged_by_a_round_trip_through_parquet(tmp_path):
     values = np.random.default_rng(0).standard_normal(2_000)
     values[:2] = np.nan, -np.inf
     frame = pd.DataFrame({"id": [f"é{i}" for i in range(2_000)], "x": values, "ok": True})

@@ -50,7 +50,7 @@ def outcomes(runs, **values):
     return set(frame.outcome)
 
 
-def test_correct_solvers_solve_and_others_are_missing_or_unsupported(runs):
+def test_correct_solvers_solve_and_other_solvers_are_missing_or_unsupported(runs):
     assert runs.facts["absent"] == ["NAG"]
     assert outcomes(runs, solver="exact") == {"solved"}
     assert outcomes(runs, solver="CLARABEL") == {"solved"}
@@ -101,7 +101,7 @@ def test_an_unsupported_problem_is_not_tried_at_larger_sizes():
     assert runs.statements() == ["OSQP cannot take allocation (primal)."]
 
 
-def test_a_larger_instance_is_skipped_if_the_smaller_one_hit_a_limit():
+def test_a_larger_instance_is_skipped_if_a_smaller_instance_reached_a_limit():
     options = FEW | {"formulations": ["projection"]}
     runs = cm.compare_solvers(drawn, solvers=[Hanging()], sizes=[10, 20], time_limit=2.0, **options)
     frame = runs.to_frame().set_index("size")
@@ -184,7 +184,7 @@ def sentences(*rows):
     return statements(SimpleNamespace(tables={"runs": frame(*rows)}, facts={"absent": []}))
 
 
-def test_the_fastest_solver_has_an_interval_to_the_next():
+def test_the_fastest_solver_has_an_interval_to_the_next_solver():
     rows = [
         run(solver, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
         for solver, factor in (("ECOS", 1.0), ("SCS", 2.0))
@@ -200,7 +200,7 @@ def test_the_fastest_solver_has_an_interval_to_the_next():
     assert alone == ["ridge, setting default, size 100: no solver solves every instance."]
 
 
-def test_a_page_of_several_classes_has_a_matrix_for_each():
+def test_a_page_of_several_classes_has_a_matrix_for_each_class():
     rows = [
         run(solver, problem_class=kind, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
         for kind, second in (("ridge", 2.0), ("budget", 1.0))

@@ -54,7 +54,7 @@ def test_the_exact_method_is_measured_and_is_the_reference():
     assert measure_reference(bowl())["doubt"] == 0.0
 
 
-def test_without_an_exact_method_the_tightest_solve_is_the_reference():
+def test_the_most_accurate_solve_is_the_reference_without_an_exact_method():
     assert measure(bowl(exact=False), EXACT, EXACT, {})["status"] == "unsupported"
     row = measure_reference(bowl(exact=False))
     assert row["objective"] == pytest.approx(4.0, rel=1e-9)

@@ -54,7 +54,7 @@ class TestManualValues:
         x.save_value(np.array([0.0, 1.5, 1.0]))
         result = kkt_residuals(problem)
         assert result.violation == pytest.approx(0.5 / 1.5)
-        assert result.dual > 0.1  # the bounds on the third variable are inactive
+        assert result.dual > 0.1  # the bounds on the third entry are inactive
 
     @pytest.mark.parametrize("missing", ["value", "multiplier", "gradient"])
     def test_missing_values_have_infinite_residuals(self, missing):

@@ -29,7 +29,7 @@ BASE = cm.Spread() + 2 * cm.Noise() + 0.02 * cm.Payments()
 
 
 class Imbalance(cm.Term):
-    """User-defined term: the absolute difference between the weighted and the mean age."""
+    """User-defined term: absolute difference between the weighted mean age and the mean age."""
 
     def __init__(self, ages):
         self.ages = np.asarray(ages, dtype=float)
@@ -119,7 +119,7 @@ def test_a_run_beyond_the_limit_has_a_row():
     assert runs.to_frame().status.tolist() == ["time limit", "solved"]
 
 
-def test_a_journal_is_resumed_and_notices_changes(tmp_path):
+def test_a_journal_is_resumed_and_changed_markets_are_run_again(tmp_path):
     journal, calls = tmp_path / "runs.jsonl", []
 
     def counted(gamma):
@@ -152,7 +152,7 @@ def test_payments_and_audits_without_a_closed_form_are_computed_on_request():
     assert none.to_frame("audits").empty
 
 
-def test_a_failed_audit_does_not_affect_others(tmp_path, monkeypatch):
+def test_a_failed_audit_does_not_affect_other_audits(tmp_path, monkeypatch):
     def audited(market, **options):
         if market.objective == small.objective:
             raise SolverError("no answer")
@@ -168,7 +168,7 @@ def test_a_failed_audit_does_not_affect_others(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(again, runs.tables["audits"], check_exact=True)
 
 
-def test_a_learner_is_trained_on_the_privacy_sold_and_tested():
+def test_a_learner_is_trained_with_the_sold_epsilons_and_tested():
     data = synthetic(30, 3, random_state=0)
     prior = cm.Uniform(0.01, 0.02)
     sellers = cm.Sellers(prior.sample(len(data.X_train), 0), prior)
@@ -297,7 +297,7 @@ def test_invalid_options_of_a_run_are_refused(options, words):
         cm.Study([by_gamma(1.0)]).run(**{"progress": False, **options})
 
 
-def test_runs_survive_a_round_trip_exactly(tmp_path):
+def test_runs_are_unchanged_by_a_round_trip(tmp_path):
     impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
     runs = run({"good": by_gamma, "bad": impossible}, {"axes": {"gamma": [0.1, 0.3]}})
     runs.write(tmp_path / "runs")

@@ -87,7 +87,7 @@ def solve(declared, **options):
 
 
 def check(instance, formulation, tolerance=1e-7):
-    """Compare the answers for two parameter values with exact answers or with those of CLARABEL."""
+    """Compare answers for two parameter values with exact answers or with answers of CLARABEL."""
     first = CLASSES[instance.problem_class][0]
     declared, other = instance.declare(formulation), instance.declare(first)
     assert declared.problem.is_dcp(dpp=True)
@@ -113,7 +113,7 @@ def check(instance, formulation, tolerance=1e-7):
 
 
 @pytest.mark.parametrize(("make", "formulation"), DECLARED)
-def test_every_declaration_has_the_exact_optimum_for_both_values(make, formulation):
+def test_every_declaration_has_the_exact_optimum_for_two_parameter_values(make, formulation):
     instance = make(np.random.default_rng(3))
     first, second = check(instance, formulation)
     assert not np.allclose(first, second, rtol=1e-6)
@@ -194,7 +194,7 @@ def test_z_blocks_without_a_known_optimum_are_refused():
         some_z_block(np.random.default_rng(0), spread=1.0 * cm.Spread(p=np.inf))
 
 
-def test_the_classifier_of_a_market_has_the_noise_of_the_privacy_sold(monkeypatch):
+def test_the_classifier_of_a_market_is_perturbed_for_the_sold_privacy(monkeypatch):
     trained = {}
 
     def logistic(X, y, weights, regularization, noise):
@@ -212,7 +212,7 @@ def test_the_classifier_of_a_market_has_the_noise_of_the_privacy_sold(monkeypatc
     np.testing.assert_array_equal(trained["weights"], bought.weights[bought.weights > 0])
 
 
-def test_guarantees_of_two_sellers_equal_manual_values():
+def test_the_objective_and_the_optimum_for_two_guarantees_are_correct():
     instance = guarantees(np.array([1.0, 3.0]), 1.0, 2.0)
     assert instance.objective(np.array([0.5, 0.5, 0.25]), instance.values[0]) == pytest.approx(
         0.5**0.5 + 0.5

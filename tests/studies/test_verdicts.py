@@ -58,7 +58,7 @@ def test_objectives_below_and_above_the_optimum_are_both_wrong():
     assert verdict(measured(1.9)).outcome == verdict(measured(2.1)).outcome == "wrong"
 
 
-def test_at_an_optimum_of_zero_errors_are_relative_to_the_scale():
+def test_errors_are_relative_to_the_scale_at_an_optimum_of_zero():
     row = verdict(measured(1e-5, scale=1.0), objective=1e-31)
     assert (row.excess, row.outcome) == (pytest.approx(1e-5), "solved")
 

@@ -263,7 +263,7 @@ CLOSED = "a piece depends only on its quantities"
 ANOTHER = "differ: .* fix its data at creation"
 COUNTS = r"add the restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
-#: Invalid calls by the class of the error and by a pattern of its message.
+#: Invalid calls, by error class and by a regular expression for the message.
 REFUSED = {
     CurvatureError: {
         rf"Bad\(\) uses t, but {CLOSED}": lambda: market_with(Bad(threshold)),
@@ -363,7 +363,7 @@ REFUSED = {
     ("error", "words", "call"),
     [(error, *case) for error, cases in REFUSED.items() for case in cases.items()],
 )
-def test_refusals_name_argument_value_and_remedy(error, words, call):
+def test_errors_name_the_argument_the_value_and_a_remedy(error, words, call):
     with pytest.raises(error, match=words) as raised:
         call()
     assert isinstance(raised.value, cm.ConvexMarketError)
@@ -476,7 +476,7 @@ def test_copies_of_incentives_keep_the_reason(make):
 
 
 def test_a_cardinality_limit_is_solved_with_the_suggested_remedy():
-    """At most two sellers have weight, and each weight is at most three fifths."""
+    """At most two weights are positive, and each weight is at most three fifths."""
     losses = cm.Losses(np.linspace(2, 1, M))
     declared = cm.declare(cm.Market(SELLERS, losses + cm.Noise() + 0.5 * cm.Payments()), 2.0)
     chosen = cp.Variable(M, boolean=True)

@@ -31,7 +31,7 @@ ADDED = ("worst guarantees", "worst payments", "fairness")
 
 
 def objective_with(name):
-    """Return an objective in which a term replaces the spread, noise or payments, or is added."""
+    """Return an objective with the given term, which replaces a standard term where possible."""
     term = TERMS[name][0]
     if name in SPREADS:
         return term + 2.0 * cm.Noise() + 0.5 * cm.Payments()
@@ -88,7 +88,7 @@ def test_markets_with_each_constraint_equal_brute_force(name):
     assert result.gap <= 1e-6
 
 
-def test_moments_without_tolerance_are_exact():
+def test_moments_without_tolerance_hold_exactly():
     result = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.Moments(FEATURES, AVERAGES)]))
     np.testing.assert_allclose(FEATURES.T @ result.weights, AVERAGES, rtol=1e-6)
     with pytest.raises(InfeasibleMarketError, match=r"satisfy Moments\(<5 x 2 entries>"):

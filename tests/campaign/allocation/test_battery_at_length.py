@@ -1,4 +1,4 @@
-"""Test all combinations of atoms, places and other terms, and kinked pieces with many sellers."""
+"""Test all combinations of atoms, places and objectives, and kinked terms for many sellers."""
 
 import numpy as np
 import pytest

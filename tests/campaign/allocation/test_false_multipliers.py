@@ -1,4 +1,4 @@
-"""All kinds of false multipliers give valid certificates in all markets."""
+"""Certificates are valid for all combinations of false multipliers and markets."""
 
 import pytest
 

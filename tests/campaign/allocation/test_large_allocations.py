@@ -18,7 +18,7 @@ def test_omitting_expensive_sellers_keeps_the_solution(name, m, monkeypatch):
 @pytest.mark.parametrize("power", [1.1, 1.5])
 @pytest.mark.parametrize("others", [10, 30])
 def test_the_global_minimum_is_found_with_a_convex_cost(p, power, others):
-    """One cheap seller has a convex cost, and many other sellers have a constant price."""
+    """One seller is cheap, the other sellers are expensive, and the privacy cost is convex."""
     sellers = cm.Sellers(virtual_costs=np.append(0.01, np.ones(others)))
     payments = 0.25 * cm.Payments(cm.PowerCost(power))
     market = cm.Market(sellers, 3.0 * cm.Spread(p) + 2.5 * cm.Noise() + payments)

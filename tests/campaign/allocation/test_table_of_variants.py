@@ -1,4 +1,4 @@
-"""Compare variants with user-defined pieces with brute force. A benchmark writes their table."""
+"""Compare the optima of variants with brute force. A benchmark writes a table of the results."""
 
 import cvxpy as cp
 import numpy as np
@@ -30,7 +30,7 @@ def information(q):
     return ROWS.T @ cp.diag(q.weights) @ ROWS
 
 
-#: Objective and constraints of each variant. The first variants have no user-defined piece.
+#: Objective and constraints of each variant. The first variants use only terms of the package.
 VARIANTS = {
     "tiers": (0 * cm.Spread() + NOISE + cm.Payments(cm.terms.TieredCost([1, 3], [0.5])) / M, []),
     "CVaR of eps": (SPREAD + NOISE + PAY + 0.3 * cm.terms.CVaR(0.8), []),
@@ -87,6 +87,6 @@ def test_a_variant_is_certified(name):
 
 
 def lines(objective, constraints):
-    """Count the lines of code that a user writes to declare the new pieces."""
+    """Return the lines of code of a variant: one, and three for each user-defined piece."""
     pieces = [*(part.term for part in objective.parts), *constraints]
     return 1 + 3 * sum(isinstance(piece, Own | Bound) for piece in pieces)

@@ -26,7 +26,7 @@ from tests.campaign.fuzz.values import EXTREMES, NOT_POSITIVE, STRANGE
 HOSTILE = [*STRANGE, *EXTREMES, *NOT_POSITIVE]
 #: Attributes of results that can be NaN according to their documentation.
 UNDEFINED = {"lower_bound", "z_score"}
-#: Name of an example, index of the changed call, and index of the value at each position.
+#: Name of an example, index of the changed call, and index of each hostile value by position.
 Case = tuple[str, int, dict[int, int]]
 
 
@@ -60,7 +60,7 @@ class Marked(ast.NodeTransformer):
 
 @cache
 def examples() -> dict[str, tuple[Any, int, dict[str, Any]]]:
-    """Return the compiled example, its number of calls and its globals for each public name."""
+    """Return the compiled example, the number of calls and the globals for each public name."""
     answer = {}
     for name, item in documented().items():
         lines = doctest.DocTestParser().get_examples(inspect.getdoc(item) or "")
@@ -83,7 +83,7 @@ def calls(draw: Any) -> Case:
 
 
 def check_call(case: Case) -> str:
-    """Run an example up to its changed call and check that the result has no NaN."""
+    """Run an example up to the changed call, and check that the result of the call has no NaN."""
     name, number, bad = case
     code, _, names = examples()[name]
 
@@ -97,7 +97,7 @@ def check_call(case: Case) -> str:
             named[key] = HOSTILE[bad[k]] if k in bad else named[key]
         result = function(*given, **named)
         if getattr(function, "__name__", "") not in ("cdf", "pdf") and not hasattr(result, "fit"):
-            require_defined(result, name)  # excludes learners, which store arguments
+            require_defined(result, name)  # learners store their arguments, which can be NaN
         raise Called
 
     before = os.getcwd()

@@ -17,7 +17,7 @@ LEVELS = np.array([0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.99, 1 - 1e-9, 1.0])
 
 @st.composite
 def any_prior(draw: Any) -> Any:
-    """Draw the family and the parameters of a prior, which are ordinary or arbitrary numbers."""
+    """Draw the index of a prior family, and ordinary or arbitrary numbers as its parameters."""
     numbers = draw(st.sampled_from([ordinary, ordinary, wide, positive, number]))
     seed = draw(st.integers(0, 8))
     values = [draw(numbers) for _ in range(4)]
@@ -56,8 +56,8 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     resolved = np.spacing(inside) * np.nan_to_num(prior.pdf(inside), posinf=np.inf) < 1e-9
     slack = 1e-8
     if isinstance(prior, cm.priors.TruncatedNormal):
-        # SciPy's distribution has an error of up to 1e-9 z at z deviations from the mean. If
-        # the support is much narrower than a deviation, rounding is relative to the deviation.
+        # SciPy's distribution has an error of up to 1e-9 z at z deviations from the mean. If the
+        # support is much narrower than a deviation, rounding errors scale with the deviation.
         mean, deviation = case[1][:2]
         away = max(abs(low - mean), abs(high - mean)) / deviation
         slack = max(1e-6, 1e-9 * away) + 1e-15 * deviation / (high - low)
@@ -83,7 +83,7 @@ def check_prior(case: tuple[int, list[float]]) -> str:
 
 
 def check_feasible(result: Any) -> None:
-    """Check the weights, eta and epsilon of an allocation, and that its bound is valid."""
+    """Check that the weights, eta, epsilon and lower bound of an allocation are valid."""
     weights = result.weights
     require(np.isfinite(weights).all() and (weights >= 0).all(), "weights", weights)
     require(abs(weights.sum() - 1) <= 1e-9, "weights sum to", weights.sum())
@@ -151,7 +151,7 @@ def variant_market(case: dict[str, Any]) -> cm.Market:
 
 
 def check_variant(case: dict[str, Any]) -> str:
-    """Check the constraints and bound of an allocation, and compare it with nearby points."""
+    """Check the constraints and the bound of an allocation, and compare it with nearby points."""
     market = variant_market(case)
     result = cm.allocate(market, gap=1e-4)
     psi = np.asarray(case["psi"])

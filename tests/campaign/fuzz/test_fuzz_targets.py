@@ -1,6 +1,6 @@
 """Hostile inputs give a correct result or an error that describes the mistake.
 
-The number of examples of a target is the number of the profile times its weight (docs/fuzzing.md).
+A target has the number of examples of the Hypothesis profile, times the weight of the target.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare the distribution of many logistic regressions with its density."""
+"""Compare a sample of private logistic regressions with the density that audits use."""
 
 import numpy as np
 import pytest

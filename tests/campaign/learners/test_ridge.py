@@ -1,4 +1,4 @@
-"""Compare ridge regression with long simulations."""
+"""Compare formulas for ridge regression with long simulations."""
 
 import pytest
 

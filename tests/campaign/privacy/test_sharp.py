@@ -4,7 +4,7 @@ import pytest
 
 from tests.privacy.test_sharp import REGULARIZATIONS, check_claim, check_profile, neighbours_of
 
-#: Regularizations that are 0.01 to 20 after scaling rows of norms 0.5, 1 and 3 to norm 1.
+#: Regularizations that equal 0.01 to 20 when rows of norm 0.5, 1 or 3 are scaled to norm 1.
 STRENGTHS = [one / norm**2 for one in (0.01, 0.1, 1.0, 20.0) for norm in (0.5, 1.0, 3.0)]
 
 

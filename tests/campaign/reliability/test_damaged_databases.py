@@ -15,7 +15,7 @@ def states(tmp_path_factory):
     return build_states(tmp_path_factory.mktemp("whole"))
 
 
-def test_damaged_databases_are_refused_or_unchanged(states, tmp_path, attack):
+def test_damaged_databases_raise_an_error_or_keep_their_contents(states, tmp_path, attack):
     seed = np.random.SeedSequence().entropy
     kinds = list(states.values())
 

@@ -23,7 +23,7 @@ from convexmarket import cli
 PATIENCE = 120.0
 CRASHED = 99
 INTERRUPTED = 130
-NO_ROOM = 300  # file size in bytes, smaller than any file of a command
+NO_ROOM = 300  # bytes, fewer than in any file that a command writes
 #: Contents of files before a command replaces them.
 FORMER_CSV, FORMER_JSON = "id,the former\nAnn,1\n", '["the former"]\n'
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
@@ -85,7 +85,7 @@ class Forked:
             traceback.print_exc()
         finally:
             with contextlib.suppress(BaseException):
-                multiprocessing.util._exit_function()  # an interpreter calls this at its exit
+                multiprocessing.util._exit_function()  # Python calls this at exit
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
@@ -127,7 +127,7 @@ def run(arguments, folder, before=None, limit=None):
 
 
 def stop(arguments, folder, before, number):
-    """Run a command until its message, send a signal, and return the exit code and the process."""
+    """Send a signal to a command after its message, and return the exit code and the process."""
     command = Forked(arguments, folder, before)
     came = command.wait_for_message()
     command.send(number if came else signal.SIGKILL)

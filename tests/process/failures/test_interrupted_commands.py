@@ -137,7 +137,7 @@ def timeless(found):
 
 
 @pytest.mark.parametrize(("name", "moment"), CASES)
-def test_ctrl_c_leaves_old_or_new_files_and_no_temporary_ones(here, written, name, moment):
+def test_ctrl_c_leaves_old_or_new_files_and_no_temporary_files(here, written, name, moment):
     before = timeless(contents(here))
     code, command = stop(COMMANDS[name], here, (MOMENTS | MOMENTS_OF_FILES)[moment], signal.SIGINT)
     assert code == INTERRUPTED
@@ -165,8 +165,8 @@ def test_the_same_command_succeeds_after_sigkill(here, written, name, moment):
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_full_disk_changes_nothing(here, name, later):
-    """The disk has no space for any file, or it has space for the first file only."""
+def test_a_full_disk_changes_no_file(here, name, later):
+    """The disk is full when the first file is written, or before the written files are renamed."""
     before = contents(here)
 
     def patch(_notify):
@@ -264,7 +264,7 @@ def test_a_read_only_folder_is_refused(here, name):
     nobody = 65534 if os.geteuid() == 0 else None  # root can write to all folders
     needed = [Path(files.__file__), Path(pytest.__file__)]
     if nobody is not None and not all(map(read_by_all, needed)):
-        pytest.skip("the user nobody cannot import the package of root")
+        pytest.skip("the user nobody cannot read the package")
     for path in [here, *here.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     for path in here.parents:

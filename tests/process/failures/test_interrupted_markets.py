@@ -82,7 +82,7 @@ def hidden(folder):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_an_interrupted_open_leaves_a_complete_market_or_none(here, number):
+def test_an_interrupted_open_leaves_a_complete_market_or_no_market(here, number):
     before = contents(here)
     arguments = ["online", "open", "new", "market.toml"]
     code, command = stop(arguments, here, at(store, "sync"), number)

@@ -45,7 +45,7 @@ def stored(ledger):
 
 
 def check_random_kills(path, kills):
-    """Start and kill several processes in sequence that sell and charge."""
+    """Start and kill, one after another, processes that sell and charge."""
     ledger = cm.Ledger.create(path)
     rng, known = random.Random(3), set()
     for kill in range(kills):

@@ -53,7 +53,7 @@ def check_all_stored(market, reported, n):
 
 
 class Delay:
-    """Random delays until a kill, which are adapted to be too short and too long equally often."""
+    """Random delays before kills, adapted so that they are too short as often as too long."""
 
     def __init__(self, seed):
         self._rng, self._typical = random.Random(seed), 0.004
@@ -145,20 +145,20 @@ def check_plans(market, policy):
 
 
 def check_random_kills(folder, kills):
-    """Start and kill several processes in sequence that work in one market."""
+    """Start and kill, one after another, processes that work in one market."""
     policy = AdaptivePolicy(fixed(100_000))
     market = OnlineMarket.create(folder, policy)
     rng = random.Random(7)
     seen, tally = {}, Counter()
     for kill in range(kills):
-        # Half of the children inherit a market, which must open a new connection.
+        # Half of the children inherit an open market, and must open a new connection.
         opened = (lambda: market) if kill % 2 else (lambda: OnlineMarket(folder))
         child = Child(lambda notify, opened=opened, k=kill: work_forever(opened(), k, notify))
         if kill % 5:
             child.wait_for_message(rng.randint(1, 5))
             time.sleep(rng.choice([0.0, rng.uniform(0, 0.001), rng.uniform(0, 0.005)]))
         else:
-            time.sleep(rng.uniform(0, 0.03))  # the child possibly opens the database
+            time.sleep(rng.uniform(0, 0.03))  # the kill can occur while the database is opened
         message = child.kill()
         after = rows(market)
         extra, answered = check_stored(message, seen, after)

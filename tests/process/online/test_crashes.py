@@ -73,7 +73,7 @@ def test_a_plan_is_made_once_after_a_kill(tmp_path, owner, name, before):
 
 
 @pytest.mark.parametrize(("name", "before"), [("link", True), ("link", False), ("unlink", True)])
-def test_a_kill_around_the_creation_of_a_market_leaves_one_or_none(tmp_path, name, before):
+def test_a_kill_around_the_creation_of_a_market_leaves_one_market_or_none(tmp_path, name, before):
     def work(notify):
         setattr(os, name, stopping(getattr(os, name), notify, before))
         OnlineMarket.create(tmp_path, fixed(10))

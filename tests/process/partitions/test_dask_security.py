@@ -61,7 +61,7 @@ def try_all(folder, attacks, seconds):
     deadline = time.monotonic() + seconds
     for process in running:
         process.join(max(0.0, deadline - time.monotonic()))
-        process.kill()  # a refused client may continue to try
+        process.kill()  # a refused client can continue to try
         process.join()
     made = [mark.exists() for mark in marks]
     for mark in filter(Path.exists, marks):

@@ -28,7 +28,7 @@ def charged_and_warned(epsilon: float) -> tuple[float, list[str]]:
     return spent, [warning.category.__name__ for warning in caught]
 
 
-def test_a_fork_warns_that_its_charges_are_separate() -> None:
+def test_a_fork_gives_a_warning_that_its_charges_are_separate() -> None:
     with account(budget=1.0) as opened:
         charge(0.5)
         child = os.fork()
@@ -41,7 +41,7 @@ def test_a_fork_warns_that_its_charges_are_separate() -> None:
         assert opened.spent["Ann"] == 0.5
 
 
-def test_a_worker_warns_that_its_account_is_separate() -> None:
+def test_a_worker_gives_a_warning_that_its_account_is_separate() -> None:
     with account(budget=1.0) as opened:
         result = Parallel(n_jobs=2)(delayed(charged_and_warned)(0.75) for _ in range(2))
         assert all("PrivacyLeakWarning" in categories for _, categories in result)

@@ -70,7 +70,7 @@ def test_an_error_of_the_package_keeps_its_message():
     assert "no such subproblem" in reply["log"]
 
 
-def test_the_call_of_a_killed_worker_has_crashed():
+def test_a_call_is_reported_as_crashed_if_its_worker_is_killed():
     replies = []
     waiting = threading.Thread(target=lambda: replies.append(call(Hanging())))
     waiting.start()

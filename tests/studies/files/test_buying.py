@@ -77,7 +77,7 @@ def test_a_regression_uses_the_risk_constants_of_its_learner(place, tmp_path):
     assert np.isfinite(deal.test_errors["model"])
 
 
-def test_gamma_or_budget_replace_those_of_the_file(place):
+def test_gamma_or_a_budget_replaces_the_setting_of_the_file(place):
     problem = load_file(written(place, TRADEOFF, TABLE))
     assert problem.buy(gamma=0.01).market.standard_form.gamma == 0.01
     deal = problem.buy(budget=5.0)
@@ -88,7 +88,7 @@ def test_gamma_or_budget_replace_those_of_the_file(place):
 
 
 @pytest.mark.campaign  # payments require one allocation per seller
-def test_groups_have_their_share(place):
+def test_a_group_receives_its_minimum_share(place):
     problem = load_file(written(place, TRADEOFF, TABLE))
     deal = problem.buy(group="region", at_least={"north": 0.7})
     weights = deal.offers["weight"]
@@ -103,7 +103,7 @@ def test_groups_have_their_share(place):
 
 
 @pytest.mark.parametrize("column", ["patient", "ask", "ill", "age"])
-def test_groups_are_not_private_cells(place, column):
+def test_private_columns_cannot_define_groups(place, column):
     problem = load_file(written(place, TRADEOFF, TABLE))
     with pytest.raises(ParameterError, match=f"'{column}' is private"):
         problem.buy(group=column, at_least={"west": 0.1})  # an error for "west" lists all groups

@@ -160,7 +160,7 @@ def test_a_file_can_name_another_learner():
             run(f'learner.name="{name}"', *FEW)
 
 
-def test_without_a_naive_model_the_finding_is_the_error():
+def test_the_finding_is_the_error_if_there_is_no_naive_model():
     text = TINY.replace("[naive]\neta_range = [5.0, 200.0]\ngrid = 3\n", "")
     problem = parse_file(text, ["objective.gamma=[0.001]", "learner.draws=1"])
     runs = problem.perform(progress=False)

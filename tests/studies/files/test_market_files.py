@@ -34,7 +34,7 @@ PRIOR = cm.Uniform(1, 5)
 
 
 def one(changes: str, *overrides: str) -> cm.Market:
-    """Return the market of a problem file whose variant is given as an inline table."""
+    """Return the market of a problem file with one variant, which is given as an inline table."""
     problem = parse_file(BASE, [f'variants=[{{name="x", {changes}}}]', *overrides])
     (point,) = problem.points()
     return point.market
@@ -84,7 +84,7 @@ TIERS = cm.terms.TieredCost([1, 3], [0.5])
         ),
     ],
 )
-def test_terms_equal_those_of_python(changes, objective):
+def test_terms_of_a_file_equal_terms_in_python(changes, objective):
     market = one(f"objective={{{changes}}}")
     assert market.objective == objective
     assert repr(market) == repr(cm.Market(SELLERS, objective, [cm.Cap(2)]))
@@ -102,7 +102,7 @@ def test_terms_equal_those_of_python(changes, objective):
         ),
     ],
 )
-def test_constraints_equal_those_of_python(changes, constraints):
+def test_constraints_of_a_file_equal_constraints_in_python(changes, constraints):
     assert one(f"constraints={{{changes}}}").constraints == tuple(constraints)
 
 
@@ -112,7 +112,7 @@ def test_constraints_equal_those_of_python(changes, constraints):
         ("equal=true", {"equal": True}),
     ],
 )
-def test_shares_of_groups_equal_those_of_python(share, arguments):
+def test_group_shares_of_a_file_equal_group_shares_in_python(share, arguments):
     market = one(f"sellers={GROUPS}, constraints={{group_share={{{share}}}}}")
     groups = np.array(["A"] * 4 + ["B"] * 2)
     assert market.constraints == (cm.Cap(2), cm.GroupShare(groups, **arguments))
@@ -120,7 +120,7 @@ def test_shares_of_groups_equal_those_of_python(share, arguments):
     np.testing.assert_array_equal(market.sellers.sensitivities, [*PRIOR.quantile(levels), 1.5, 4.5])
 
 
-def test_groups_have_their_own_priors():
+def test_groups_can_have_different_priors():
     own = '{family="uniform", low=0, high=1}'
     market = one(f'sellers={{groups=[{{name="A", count=3, prior={own}}}, {{name="B", count=2}}]}}')
     levels = np.random.default_rng(0).random(5)
@@ -291,7 +291,7 @@ def test_a_file_gives_the_results_of_study(problem, result):
     assert result.tables["audits"].empty
 
 
-def test_a_sweep_is_audited_at_its_middle():
+def test_a_sweep_is_audited_at_its_middle_value():
     settings = [
         "sellers={count=4}",
         'run={jobs=1, payments="all", tol=0.01, audits="all", audit_sellers=2, misreports=2}',

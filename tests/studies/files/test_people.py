@@ -68,7 +68,7 @@ def test_public_rows_depend_only_on_the_seed_and_the_shares(shares, seed, n):
     assert all(parts[part].index.equals(again[part].index) for part in parts)
 
 
-def test_a_parquet_file_may_have_any_name(tmp_path):
+def test_a_parquet_file_can_have_any_name(tmp_path):
     path = written(tmp_path, table=patients(120))
     pd.read_csv(tmp_path / "patients.csv").to_parquet(tmp_path / "patients.pq")
     rows = read_people(load_file(path, ['data.source="parquet"', 'data.file="patients.pq"']))
@@ -113,7 +113,7 @@ def test_an_error_in_a_cell_names_the_line_but_not_the_value(tmp_path, column, v
     assert "7654" not in message
 
 
-def test_an_undeclared_category_may_count_as_other(tmp_path):
+def test_an_undeclared_category_can_count_as_other(tmp_path):
     table = changed("smoker", 5, "7654")
     declared = ['data.features.smoker=["no", "yes", "other"]']
     problem = load_file(written(tmp_path, TRADEOFF, table), declared)

@@ -1,4 +1,4 @@
-"""Test markets for ridge regression without tuning, in which guarantees equal the sales."""
+"""Test markets for ridge regression without tuning, in which guarantees equal sold epsilons."""
 
 import numpy as np
 import pandas as pd
@@ -83,7 +83,7 @@ def test_every_market_passes_its_audit(result):
     assert (result.tables["curve"].gap < 1e-9).all()
 
 
-def test_a_uniform_price_spends_the_same_and_buys_less(result):
+def test_a_uniform_price_buys_less_privacy_with_equal_payments(result):
     curve = result.tables["curve"]
     np.testing.assert_allclose(curve.uniform_epsilon * 80 * 5.0, curve.payments)
     assert (curve.uniform_epsilon <= curve.epsilon_mean).all()

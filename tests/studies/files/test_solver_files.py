@@ -72,7 +72,7 @@ def test_sellers_of_a_csv_file_determine_the_size(tmp_path):
         (".".join("a" * 1_500) + "=1", "nested too deeply"),
     ],
 )
-def test_errors_name_key_value_and_remedy(setting, words):
+def test_errors_name_the_key_the_value_and_a_remedy(setting, words):
     assert words in refusal(setting)
 
 
