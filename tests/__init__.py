@@ -19,9 +19,9 @@ def parsed(source: str) -> ast.Module:
 
 
 def one_in(every: int, cases: Iterable[Any]) -> list[Any]:
-    """Mark cases for the campaign, except the first of every ``every`` cases.
+    """Mark cases for the campaign, except the first case of every group of ``every`` cases.
 
-    The default group runs the cases without a mark.
+    The unmarked cases run by default.
     """
     marked = [case if isinstance(case, type(pytest.param())) else _param(case) for case in cases]
     return [_waiting(case) if i % every else case for i, case in enumerate(marked)]

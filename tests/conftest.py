@@ -81,7 +81,7 @@ def commands_built_once():
 
 
 class SharedWorker:
-    """Worker that several studies share, because a new worker imports libraries for seconds."""
+    """Worker that several studies share, because a new worker needs seconds to import libraries."""
 
     idle: ClassVar[list[Any]] = []
 

@@ -30,7 +30,7 @@ def messages(tree):
 
 
 def faults(text):
-    """Return how to correct each deviation of a message from the common form."""
+    """Return a correction for each deviation of a message from the common form."""
     result = []
     if re.search(r"\bmust\b[^;]*, not \{\}", text):
         result.append("write 'got' before the value")

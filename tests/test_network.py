@@ -53,7 +53,7 @@ def test_a_test_that_sends_to_another_machine_fails():
 @pytest.mark.parametrize(
     "look_up", [socket.gethostbyname, lambda host: socket.getaddrinfo(host, 80)]
 )
-def test_a_test_that_looks_up_a_name_fails(look_up):
+def test_a_test_that_looks_up_a_host_name_fails(look_up):
     with pytest.raises(pytest.fail.Exception, match=r"'example\.invalid'"):
         look_up("example.invalid")
 

@@ -80,7 +80,7 @@ def test_small_problems_of_the_solver_study_have_their_stored_outcomes():
     np.testing.assert_allclose(solved.objective, solved.objective_stored, 1e-5)
 
 
-def test_experiments_and_reports_correspond():
+def test_every_experiment_has_a_report_and_every_report_has_an_experiment():
     assert {path.parent.name for path in REPORTS.glob("*/index.html")} == set(FILES) | PAPERS
 
 
@@ -174,7 +174,7 @@ def test_no_page_states_that_a_constraint_lowers_the_optimal_error():
     assert "-" not in re.search(r"by (.*) to", sentence)[1]
 
 
-def test_the_headline_of_the_joint_methods_counts_the_best_results_of_each():
+def test_the_headline_of_the_joint_methods_counts_the_best_results_of_each_method():
     finding = read_report(REPORTS / "joint-methods").finding
     summary = read_tables(REPORTS / "joint-methods")["summary"]
     outside = summary[summary.group.str.contains("outside|not in a")].groupby("name")

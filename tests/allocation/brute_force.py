@@ -123,6 +123,6 @@ def brute_force(form):
 
 
 def least_linear(costs, cap):
-    """Minimise costs'a over the capped simplex by raising the cheapest sellers to the cap."""
+    """Minimise costs'a over the capped simplex by raising the cheapest weights to the cap."""
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     return float(np.sort(costs) @ filled)

@@ -78,7 +78,7 @@ def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
 
 
 def three_roots():
-    """Return a form with one cheap and 44 expensive sellers, for which Eq. (14) has three roots.
+    """Return a standard form with one cheap and 44 expensive sellers and three roots of Eq. (14).
 
     The objective has a local minimum of 3.0707 and a global minimum of 1.9946.
     """

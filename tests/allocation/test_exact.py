@@ -88,7 +88,7 @@ def test_the_optimum_under_a_range_of_eta_equals_brute_force(form, seed):
 
 
 @given(forms(), weight)
-def test_without_spread_the_cheapest_sellers_are_filled_first(form, eta):
+def test_the_cheapest_sellers_are_filled_first_without_a_spread(form, eta):
     form = replace(form, mu=0.0)
     at_eta = solve_exact(replace(form, eta_low=eta, eta_high=eta))
     assert at_eta.eta == eta

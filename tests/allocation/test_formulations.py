@@ -73,7 +73,7 @@ def test_optimal_weights_and_bounds_agree_with_the_declaration(cap, t):
 
 
 @pytest.mark.parametrize("formulation", ["dual", "projection"])
-def test_without_spread_only_the_primal_is_supported(formulation):
+def test_only_the_primal_is_supported_without_a_spread(formulation):
     market = uniform_market(mu=0.0)
     with pytest.raises(NotSupportedError, match="formulation='primal'"):
         declare(market, 1.0, formulation)

@@ -38,7 +38,7 @@ def points(rng, n=12):
 
 
 def solved(expression, x, costs):
-    """Return the minimum of an expression plus linear costs over a simplex, and the ``Lifted``."""
+    """Return the minimum of an expression plus linear costs over a simplex, and the lifting."""
     lifted = Lifted({})
     copy = lifted(expression)
     problem = cp.Problem(cp.Minimize(copy + costs @ x), [cp.sum(x) == M, *lifted.links])

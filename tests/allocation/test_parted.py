@@ -78,7 +78,7 @@ def test_sellers_can_be_read_from_a_parquet_folder(tmp_path):
     assert result.certificate()["n_bought"] == expected.n_bought
     offers = table.assign(epsilon=result.epsilon).compute()
     np.testing.assert_allclose(offers["epsilon"], expected.epsilon, rtol=1e-9, atol=1e-12)
-    # Dask can merge small files, but the partition in the error message is the file's number.
+    # Dask can merge small files, but the error message contains the number of the file.
     pd.DataFrame({"c": [0.05, 9.0], "name": ["t0", "t1"]}).to_parquet(tmp_path / "3.parquet")
     with pytest.raises(SellersError, match="row 1 of partition 3 contains"):
         partitions.sellers(dd.read_parquet(tmp_path)["c"], PRIOR)

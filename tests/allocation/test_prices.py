@@ -1,4 +1,4 @@
-"""The shadow price of a constraint is minus the derivative of the optimum in its bound."""
+"""A shadow price is minus the derivative of the optimum with respect to a bound."""
 
 import json
 import warnings

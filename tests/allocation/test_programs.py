@@ -89,7 +89,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", one_in(6, NUMBERS))
 def test_every_number_of_a_term_or_constraint_can_be_a_parameter(name):
-    """A market with a parameter has the optimum of the market with the value of the parameter."""
+    """A market with a parameter has the same optimum as a market with a fixed number."""
     parameter, values, build = NUMBERS[name]
     market, last = build(parameter), None
     for parameter.value in values:

@@ -34,7 +34,7 @@ def audited(draws, data, slow_draws, **options):
 
 
 def check(table):
-    """Check that all audits pass, and that objective perturbation loses nearly its claim."""
+    """Check that all audits pass, and that the loss of objective perturbation is near the claim."""
     assert table["passed"].all(), table
     assert table.loc[table["settings"] == "accounting sharp", "ratio"].item() >= 0.95
     return set(table["mechanism"])

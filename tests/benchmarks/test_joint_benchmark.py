@@ -27,7 +27,7 @@ def test_a_start_with_many_sellers_is_stationary(benchmark):
 
 
 @pytest.mark.parametrize("m", [500, 5000])
-def test_exact_purchases_are_at_least_as_good_as_conic_ones(benchmark, m):
+def test_exact_purchases_are_at_least_as_good_as_conic_purchases(benchmark, m):
     """Measure four rounds of exact steps for weights and model, relative to a conic solver."""
     joint = problem(m, 10)
     options = {"starts": 1, "max_iterations": 4}

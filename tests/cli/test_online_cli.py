@@ -309,7 +309,7 @@ def test_an_invalid_list_of_answers_changes_nothing(opened):
 
 
 @pytest.mark.usefixtures("opened")
-def test_status_counts_and_sums_and_a_backup_continues_the_market():
+def test_status_prints_counts_and_sums_and_a_backup_continues_the_market():
     assert "quoted 0 of 8 expected (0.0%)." in done("status", "m")
     sell_everything()
     text, offers = done("status", "m"), quoted()
@@ -330,7 +330,7 @@ def test_status_counts_and_sums_and_a_backup_continues_the_market():
 # --------------------------------------------------------------------------------------- close
 
 
-def test_close_trains_a_model_within_the_privacy_sold(opened):
+def test_close_trains_a_model_within_the_sold_privacy(opened):
     sell_everything()
     text = done("close", "m")
     report = opened / "m" / "report"

@@ -130,7 +130,7 @@ def test_incompatible_options_are_refused(arguments, message):
     assert message in plain(done.stderr)
 
 
-def test_all_runs_only_outdated_problems(here, runs):
+def test_the_option_all_runs_only_outdated_problems(here, runs):
     done = everything()
     assert done.exit_code == 0, done.output
     assert outcomes(done) == {"clinic": "run", "one": "run"}
@@ -158,7 +158,7 @@ def test_all_runs_only_outdated_problems(here, runs):
     assert outcomes(everything("--rerun")) == {"clinic": "run", "one": "run"}
 
 
-def test_a_failed_problem_does_not_stop_the_others(here, monkeypatch):
+def test_a_failed_problem_does_not_stop_other_problems(here, monkeypatch):
     (here / "problems" / "bad.toml").write_text('kind = "nonsense"')
     perform = ClassifierFile.perform
 

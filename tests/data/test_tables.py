@@ -27,7 +27,7 @@ def test_a_comma_that_could_separate_thousands_is_kept_as_text(tmp_path):
     assert read_table(path)["ask"].tolist() == ["1,234", "2,345"]
 
 
-def test_a_file_that_is_not_utf_8_is_refused_with_the_remedy(tmp_path):
+def test_a_file_that_is_not_utf_8_is_refused_with_a_remedy(tmp_path):
     path = tmp_path / "patienten.csv"
     path.write_bytes(GERMAN.encode("cp1252"))
     with pytest.raises(DataError, match=r"patienten.csv: .*save the file as UTF-8"):

@@ -1,4 +1,4 @@
-"""Untrusted problem files have bounded sizes and contain only data."""
+"""Sizes in problem files are bounded, because the files can be untrusted."""
 
 import pytest
 from typer.testing import CliRunner

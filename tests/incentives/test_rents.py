@@ -95,7 +95,7 @@ def test_payment_of_one_seller_with_a_quadratic_cost_equals_its_formula():
     # c*eps^2 + int_c^1 z^(-2/3) dz
     expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
     result = cm.incentives.estimate_payments(market, allocation)
-    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # the guarantee has an error
+    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # the guarantee is inexact
     rent = result.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
     assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= result.errors[0] + 1e-12
     assert result.errors[0] < 1e-4

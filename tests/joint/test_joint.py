@@ -155,7 +155,7 @@ def test_the_published_objective_is_unbounded_below():
 
 
 @pytest.mark.campaign
-def test_ranges_norm_bounds_and_other_noises_restore_a_minimum():
+def test_ranges_of_eta_norm_bounds_and_nonrealised_noise_restore_a_minimum():
     rng = np.random.default_rng(0)
     X, y = data(5, 3, rng)
     b = rng.normal(size=3)

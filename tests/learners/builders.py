@@ -111,7 +111,7 @@ def check_ridge_noise(fits) -> None:
 
 
 def check_lattice_noise(fits) -> None:
-    """Check that coordinates of the noise are independent and discrete Laplace distributed."""
+    """Check that coordinates of the noise are independent and have a discrete Laplace law."""
     X, y, epsilon = ridge_sample(4, 40, 3)
     step = 2.0**-30
     model, rng = output_ridge(1.0, rounding=step), np.random.default_rng(0)

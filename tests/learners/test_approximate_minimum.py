@@ -131,7 +131,7 @@ def second_noises(solver_epsilon, n_draws, n_features=3):
 
 @pytest.mark.campaign
 def test_the_second_noise_has_the_claimed_law() -> None:
-    """Check that the second noise is Laplace distributed and independent of the first noise."""
+    """Check that the second noise has a Laplace law and is independent of the first noise."""
     paid, n_draws = 0.5, 250
     drawn = second_noises(paid, n_draws)
     scale = 2 * np.sqrt(3) * TOL / (LAMBDA * paid)

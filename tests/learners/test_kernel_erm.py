@@ -317,7 +317,7 @@ def test_classes_inferred_from_the_data_give_a_leak_warning() -> None:
         ({"rows": [0, 1]}, ParameterError, "does not release the model; pass them"),
     ],
 )
-def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
+def test_errors_name_invalid_input_and_nothing_is_fitted(change, error, words) -> None:
     arguments = {"X": [[0.5, 0.0], [-0.1, 0.3]], "y": [1, -1]} | change
     parameters = {name: arguments.pop(name) for name in change if name in vars(KernelERM())}
     erm = KernelERM(**parameters)

@@ -172,6 +172,6 @@ def test_the_error_counts_rows_outside_the_ball(name) -> None:
         ({"data_norm": 0.0}, "data_norm must be a finite number > 0, got 0.0"),
     ],
 )
-def test_invalid_parameters_are_named(arguments, words) -> None:
+def test_errors_name_invalid_parameters(arguments, words) -> None:
     with pytest.raises(ParameterError, match=words):
         Kernel(**({"name": "rbf"} | arguments))

@@ -158,7 +158,7 @@ def log_density(w, X, y, weights, eta, regularization, data_norm=1.0):
 def test_the_density_integrates_to_one_in_two_dimensions() -> None:
     X, y, weights = sample(5, 4, 2)
     nodes, node_weights = np.polynomial.legendre.leggauss(80)
-    grid, grid_weights = 60 * nodes**3, 60 * 3 * nodes**2 * node_weights  # dense near zero
+    grid, grid_weights = 60 * nodes**3, 60 * 3 * nodes**2 * node_weights  # the grid is dense near 0
     total = sum(
         u * v * np.exp(log_density([a, b], X, y, weights, 4.0, 0.5))
         for a, u in zip(grid, grid_weights, strict=True)
@@ -197,9 +197,9 @@ def test_no_privacy_loss_exceeds_the_guarantee(
     assert abs(loss) <= bound * (1 + 1e-9) + 1e-9
 
 
-# Worst cases of a differential evolution: weight, eta, regularization, and v. The output is (10^v0,
-# 0). The row has norm v1 and angle v2, its replacement has norm v3 and angle v4, and the other row
-# has angle v5.
+# Worst cases that differential evolution found: weight, eta, regularization, and v. The output is
+# (10^v0, 0). The row has norm v1 and angle v2, its replacement has norm v3 and angle v4, and the
+# other row has angle v5.
 WORST_CASES = [
     (0.30, 2.0, 0.010, (1.48, 1.0, 1.57, 1.0, -2.25, -1.90)),
     (0.05, 2.0, 0.010, (1.57, 1.0, -1.57, 1.0, 2.21, 1.89)),
@@ -315,7 +315,7 @@ def test_a_norm_inferred_from_the_data_gives_a_leak_warning() -> None:
         ({"epsilon": 1.7e308}, ParameterError, "epsilon must be between"),
     ],
 )
-def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
+def test_errors_name_invalid_input_and_nothing_is_fitted(change, error, words) -> None:
     arguments = {"X": [[0.5, 0], [0, 0.5]], "y": [1, -1], "epsilon": 9.0} | change
     parameters = {name: arguments.pop(name) for name in change if name not in ("X", "y", "epsilon")}
     model = PrivateLogisticRegression(**parameters)

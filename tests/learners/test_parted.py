@@ -59,7 +59,7 @@ def test_any_partitions_give_the_same_model_within_the_tolerance(n_rows, chunks)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 99))
-def test_sums_over_partitions_equal_those_of_all_rows(sizes, seed):
+def test_sums_over_partitions_equal_sums_over_all_rows(sizes, seed):
     X, targets, epsilon = rows_of(sum(sizes) + 3, seed=seed)
     used = epsilon > 0
     used[-3:] = True

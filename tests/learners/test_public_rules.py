@@ -82,7 +82,7 @@ def test_the_noise_effect_needs_public_arguments_and_is_zero_without_noise():
 @pytest.mark.parametrize("regularization", [0.1, 1.0])
 @pytest.mark.parametrize(("kind", "square"), [("objective", 1 / 12), ("output", 1 / 3)])
 def test_at_the_noise_limit_the_model_is_as_accurate_as_a_constant(kind, square, regularization):
-    """Squared bias and squared noise sum to the variance. ``square`` is the mean square of x."""
+    """Squared bias plus squared noise equals the variance. ``square`` is the mean square of x."""
     learner = cm.PersonalizedRidge(regularization, perturbation=kind, target_range=(0, 4))
     limit, variance = learner.noise_limit(np.full(9, 5.0), 4), 4.0 / 3.0
     share = 4 * square / (4 * square + regularization)
@@ -131,7 +131,7 @@ def test_a_numeric_target_for_a_classifier_suggests_ridge_regression():
 
 
 @pytest.mark.parametrize("perturbation", ["objective", "statistics", "output"])
-def test_finite_guarantees_hold_if_other_rows_have_infinite_ones(perturbation):
+def test_finite_guarantees_hold_if_other_rows_have_infinite_guarantees(perturbation):
     rng = np.random.default_rng(0)
     X = rng.random((60, 2))
     epsilon = np.where(np.arange(60) % 2 == 0, np.inf, rng.uniform(0.5, 2.0, 60))

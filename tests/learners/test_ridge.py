@@ -181,7 +181,7 @@ def test_the_expected_loss_of_a_table_equals_that_of_its_rows() -> None:
     assert of_table.mean == pytest.approx(of_rows.mean, rel=1e-12)
 
 
-def test_without_noise_the_expected_loss_equals_the_loss() -> None:
+def test_the_expected_loss_equals_the_loss_without_noise() -> None:
     X, y, _ = ridge_sample(13)
     loss = cm.learners.expected_loss(output_ridge(0.1, epsilon=np.inf), X, y, X, y)
     fitted = output_ridge(0.1, epsilon=np.inf).fit(X, y)
@@ -261,7 +261,7 @@ def test_the_error_bound_refuses_invalid_arguments(name, value, message) -> None
         cm.learners.ridge_error_bound([0.5, 0.5], **BOUND | {name: value})
 
 
-def test_ranges_inferred_from_the_data_warn_at_the_caller() -> None:
+def test_ranges_inferred_from_the_data_give_a_warning_at_the_caller() -> None:
     X, y, epsilon = ridge_sample(16)
     X[:, 1] = 7.0
     model = output_ridge(feature_range=None, target_range=None)
@@ -304,7 +304,7 @@ def test_ranges_inferred_from_the_data_warn_at_the_caller() -> None:
         ({"weighting": [0.5, 0.6]}, {}, ParameterError, "sum to one"),
     ],
 )
-def test_invalid_input_is_named(parameters, change, error, words) -> None:
+def test_errors_name_invalid_input(parameters, change, error, words) -> None:
     arguments = {"X": [[0.2], [0.5]], "y": [0, 0], "epsilon": 1.0} | change
     for estimator in PRIVATE_RIDGES:
         with pytest.raises(error, match=words):
@@ -320,7 +320,7 @@ def test_invalid_input_is_named(parameters, change, error, words) -> None:
         ({"penalty": -1.0}, ParameterError, "penalty"),
     ],
 )
-def test_invalid_arguments_of_the_expected_loss_are_named(arguments, error, words) -> None:
+def test_errors_name_invalid_arguments_of_the_expected_loss(arguments, error, words) -> None:
     X, y, epsilon = ridge_sample(19)
     given = {"X_test": X, "y_test": y, "epsilon": epsilon} | arguments
     with pytest.raises(error, match=words):

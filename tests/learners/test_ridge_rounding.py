@@ -47,7 +47,7 @@ def exact_solution(X, y, weights, alpha):
 
 
 def residual(X, y, weights, alpha, model):
-    """Compute half the negative gradient in the floating-point operations of a fit."""
+    """Compute half the negative gradient with the floating-point operations of a fit."""
     return row_sum(X, partial(ridge_math._misfit, model), y, weights) - alpha * model
 
 

@@ -95,7 +95,7 @@ def guarantee_of(model):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_loaded_model_has_the_predictions_and_the_guarantee_of_the_saved_one(name, tmp_path):
+def test_a_loaded_model_has_the_predictions_and_the_guarantee_of_the_saved_model(name, tmp_path):
     model = MODELS[name]()
     rows = TABLE if name.endswith("table") else ROWS
     path = cm.save_model(model, tmp_path / "whole.json", guarantee="rows")

@@ -20,7 +20,7 @@ def search(**options):
 
 
 @pytest.mark.parametrize("gamma", [0.5, 0.1, 1e-3, 1e-6])
-def test_the_best_of_random_trials_costs_exactly_twice_one_trial(gamma):
+def test_the_best_of_random_trials_costs_twice_the_epsilon_of_one_trial(gamma):
     """Compute the privacy losses of worst-case pairs from the probabilities of the results."""
 
     def published(law):

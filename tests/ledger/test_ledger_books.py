@@ -147,7 +147,7 @@ def test_a_sale_for_one_release_is_used_only_by_that_release(ledger):
 # ------------------------------------------------------------------ compositions
 
 
-def test_advanced_composition_equals_that_of_the_accountant(tmp_path):
+def test_advanced_composition_agrees_with_the_accountant(tmp_path):
     ids = [f"s{k}" for k in range(5)]
     budget = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
     oracle = PrivacyAccountant(budget, 1e-5, composition="advanced")

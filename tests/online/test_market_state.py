@@ -178,7 +178,7 @@ def test_a_missing_market_is_refused(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_the_journal_of_a_missing_market_is_not_applied_to_a_new_one(market):
+def test_the_journal_of_a_missing_market_is_not_applied_to_a_new_market(market):
     market.quote("s0", BOUGHT)
     market.disconnect()
     database(market).unlink()

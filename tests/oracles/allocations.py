@@ -125,7 +125,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
         "the objective is below the stored lower bound": not upper >= lower - slack,
         "the lower bound is above the stored objective": not bound <= stored["objective"] + slack,
         "the gap is too large": not new["gap"] <= allowed,
-        "the weights have another objective": not abs(new["value"] - upper) <= TOLERANCE * scale,
+        "the objective of the weights differs": not abs(new["value"] - upper) <= TOLERANCE * scale,
         "the weights are not on the simplex": not new["excess"] <= TOLERANCE,
     }
     numbers = [(run["objective"], run["lower_bound"], run["gap"]) for run in (stored, new)]

@@ -66,7 +66,7 @@ CLASSES = {
 
 
 def built(data: Any) -> Any:
-    """Build a described object, or all described objects in a list or a dictionary."""
+    """Build an object from its description, or all objects in a list or a dictionary."""
     if isinstance(data, list):
         return [built(item) for item in data]
     if not isinstance(data, dict):
@@ -83,14 +83,14 @@ def built(data: Any) -> Any:
 
 
 def sellers_of(spec: dict[str, Any]) -> cm.Sellers:
-    """Build the sellers of a described market."""
+    """Build the sellers of a market from the description of the market."""
     if "virtual_costs" in spec:
         return cm.Sellers(virtual_costs=spec["virtual_costs"])
     return cm.Sellers(spec["reports"], prior=built(spec["prior"]), groups=spec.get("groups"))
 
 
 def market_of(spec: dict[str, Any]) -> cm.Market:
-    """Build a described market."""
+    """Build a market from its description."""
     objective = None
     for weight, term in spec["terms"]:
         part = weight * built(term)

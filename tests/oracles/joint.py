@@ -70,7 +70,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
         "objective is below the stored lower bound": not best >= stored["lower_bound"] - slack,
         "lower bound is above the stored objective": not bound <= stored["objective"] + slack,
         "bound is lower": not bound >= stored["lower_bound"] - slack,
-        "solution has another objective": not abs(new["value"] - best) <= 1e-9 * scale,
+        "objective of the solution differs": not abs(new["value"] - best) <= 1e-9 * scale,
         "residual is larger": not new["residual"] <= max(2 * stored["residual"], VALUE),
         "status is less": ranks[1] < ranks[0],
     }

@@ -159,7 +159,7 @@ def _learned(spec: dict[str, Any]) -> Numbers:
         risk["label_noise"] = 0.3
     elif spec["kind"] == "kernel":
         risk = {**CHANCES, "n_points": 7}
-    if spec["kind"] != "search":  # a private search uses the learner's defaults
+    if spec["kind"] != "search":  # the risk of a search is that of the learner
         numbers["risk"] = learner.risk(spec["features"], **risk)
     learner.fit(rows, labels, epsilon=epsilon, random_state=Simulation(0))
     numbers["epsilon"] = learner.guarantee_.epsilon

@@ -1,6 +1,6 @@
 """Check payments and privacy costs in 400 markets.
 
-The spec has the form of a spec in :mod:`tests.oracles.allocations`. If the payments have no closed
+A spec has the keys of a spec in :mod:`tests.oracles.allocations`. If the payments have no closed
 form, ``pay`` contains the arguments of ``estimate_payments``. In this case ``errors`` bounds the
 error of each payment, and new payments must agree with stored payments within the sum of the two
 errors.

@@ -66,7 +66,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         chrome = webdriver.Chrome(options=options, service=Service(driver))
     except WebDriverException as error:
         pytest.skip(f"the browser does not start: {error.msg}")
-    chrome.get("about:blank")  # the first tab requests pages of the browser
+    chrome.get("about:blank")  # the first tab loads internal pages of the browser
     yield chrome
     chrome.quit()
 

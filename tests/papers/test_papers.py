@@ -129,7 +129,7 @@ def test_every_claim_can_fail(name):
         try:
             after = verdicts(name, other)
         except (ValueError, LookupError, ArithmeticError, AttributeError):
-            continue  # such tables cannot occur
+            continue  # these tables cannot occur
         moved |= {text for text in before if after.get(text, before[text]) != before[text]}
         if moved == set(before):
             return

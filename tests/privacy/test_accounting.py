@@ -176,7 +176,7 @@ def test_the_second_noise_must_cost_less_than_the_smallest_epsilon() -> None:
     ],
 )
 @pytest.mark.parametrize("function", [objective_perturbation_guarantee, calibrate_eta])
-def test_invalid_arguments_are_named(function, change, word) -> None:
+def test_errors_name_invalid_arguments(function, change, word) -> None:
     arguments = {"weights": [0.6, 0.4], "eta": 1e3, "regularization": 1.0} | change
     with pytest.raises(ParameterError, match=word):
         function(**arguments)

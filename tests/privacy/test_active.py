@@ -207,7 +207,7 @@ def test_an_invalid_budget_is_refused(budget, delta, words) -> None:
         account(budget, delta)
 
 
-def test_positions_need_an_accountant() -> None:
+def test_row_positions_require_an_accountant() -> None:
     with pytest.raises(ParameterError, match="also pass accountant="):
         reserve(guarantee([0.1]), rows=[0])
     with pytest.raises(ParameterError, match="accountant must be a PrivacyAccountant"):

@@ -113,6 +113,6 @@ def test_lemmas_a1_and_a2_hold_and_are_improved(case) -> None:
         ({"regularization": 1.0, "n_features": 2, "sensitivity": "loose"}, "sensitivity"),
     ],
 )
-def test_invalid_arguments_are_named(arguments, words) -> None:
+def test_errors_name_invalid_arguments(arguments, words) -> None:
     with pytest.raises(ParameterError, match=words):
         ridge_sensitivity(**arguments)

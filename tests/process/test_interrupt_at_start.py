@@ -13,7 +13,7 @@ from convexmarket.cli.consoles import INTERRUPTED
 from tests import ROOT
 
 PATIENCE = 120.0
-#: Ctrl-C is sent during the imports of these modules, before which the handler is installed.
+#: Ctrl-C is sent during the imports of these modules, after the handler is installed.
 MOMENTS = ("numpy", "cvxpy", "convexmarket.market")
 
 

@@ -103,7 +103,7 @@ def gaussian_delta(shift, epsilon):
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.05])
 @pytest.mark.parametrize("kernel", ["rbf", "poly"])
-def test_the_scale_is_the_smallest_with_the_exact_delta(kernel, epsilon, delta):
+def test_the_scale_is_the_smallest_scale_that_satisfies_delta(kernel, epsilon, delta):
     erm = model(kernel)
     release = release_of(erm, epsilon, delta)
     moved = 2.0 * erm.feature_bound_ / (erm.regularization * N_ROWS) * 1.02 / release.scale

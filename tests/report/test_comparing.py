@@ -127,7 +127,7 @@ def test_the_interval_covers_the_true_difference_with_the_stated_probability():
     assert 0.93 <= np.mean(covered) <= 0.97
 
 
-def test_paired_draws_decide_where_separate_draws_do_not():
+def test_paired_draws_can_show_a_difference_that_separate_draws_do_not_show():
     shared = np.random.default_rng(1).standard_normal(20)
     a = shared + 0.1 + 0.01 * np.arange(20) / 20
     assert compare(a, shared).verdict == "higher"

@@ -116,7 +116,7 @@ def test_objects_are_added_with_statements_table_and_plot(tmp_path):
 
 
 @pytest.mark.parametrize("block", [1, None, [1], object(), pd.DataFrame])
-def test_other_objects_are_refused_with_the_remedy(block):
+def test_other_objects_are_refused_with_a_remedy(block):
     with pytest.raises(ParameterError, match="add a string, a DataFrame"):
         cm.Report("x").add(block)
 

@@ -184,7 +184,7 @@ def sentences(*rows):
     return statements(SimpleNamespace(tables={"runs": frame(*rows)}, facts={"absent": []}))
 
 
-def test_the_fastest_solver_has_an_interval_to_the_next_solver():
+def test_the_fastest_solver_is_compared_with_the_next_solver_by_an_interval():
     rows = [
         run(solver, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
         for solver, factor in (("ECOS", 1.0), ("SCS", 2.0))

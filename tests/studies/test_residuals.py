@@ -34,7 +34,7 @@ class TestManualValues:
             ([1.0, 1.0], [-2.0, 0.5], [0.0, 0.0, 0.25, 0.5 * 2.0 / 2.0]),
         ],
     )
-    def test_residuals_of_a_two_dimensional_program_equal_manual_values(
+    def test_residuals_of_a_two_dimensional_program_equal_manually_computed_values(
         self, point, multipliers, residuals
     ):
         problem = two_dimensional()

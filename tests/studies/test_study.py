@@ -229,7 +229,7 @@ class Majority:
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.0, "solved"), (5.0, "training failed")])
-def test_a_guarantee_above_the_purchase_fails_the_run(factor, status):
+def test_a_run_fails_if_a_guarantee_exceeds_the_purchase(factor, status):
     data = synthetic(30, 3, random_state=0)
     market = cm.Market(cm.Sellers(PRIOR.sample(len(data.X_train), 0), PRIOR), BASE)
     frame = cm.Study([market], learner=Majority(factor), data=data).run(progress=False).to_frame()

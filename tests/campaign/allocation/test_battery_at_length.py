@@ -41,7 +41,7 @@ def test_user_defined_expressions_are_certified(name, place, others):
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
 @pytest.mark.parametrize("name", OURS)
-def test_kinked_pieces_with_many_sellers_are_certified(name, spread):
+def test_kinked_terms_and_constraints_with_many_sellers_are_certified(name, spread):
     sellers = plain("spread", MANY)[0]
     term, payments = OURS[name]
     objective = term + MANY * cm.Noise() + (1 / MANY) * payments

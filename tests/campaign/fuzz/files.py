@@ -169,9 +169,7 @@ def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
         wanted = ("fuzz.toml: ", "--set ")
         require(str(error).startswith(wanted), "the error does not name the file:", error)
         raise
-    require(
-        problem == parse_file(text, overrides, path="fuzz.toml"), "the same text parses differently"
-    )
+    require(problem == parse_file(text, overrides, path="fuzz.toml"), "the second parse differs")
     if not overrides:
         faults = [error.message for error in _validator().iter_errors(tomllib.loads(text))]
         require(not faults, "the published schema refuses an accepted file:", faults[:1])

@@ -9,7 +9,7 @@ STRENGTHS = [one / norm**2 for one in (0.01, 0.1, 1.0, 20.0) for norm in (0.5, 1
 
 
 @pytest.mark.parametrize("regularization", [*REGULARIZATIONS, 1e4])
-def test_none_of_sixty_thousand_configurations_exceeds_the_profile(regularization):
+def test_no_configuration_of_sixty_thousand_exceeds_the_profile(regularization):
     check_profile(regularization, 60_000)
 
 

@@ -17,4 +17,4 @@ def test_successful_attacks_are_reported(attempt, found, attack, request):
     tries = [("the first", lambda: None), ("the second", refuses), ("the third", attempt)]
     with pytest.raises(AssertionError, match=f"(?s)1 of 3.*the third: {found}"):
         attack("a demonstration that succeeds once", tries)
-    request.node.user_properties.clear()  # not a test of the campaign
+    request.node.user_properties.clear()  # omit the demonstration from the table

@@ -23,7 +23,7 @@ from convexmarket import cli
 PATIENCE = 120.0
 CRASHED = 99
 INTERRUPTED = 130
-NO_ROOM = 300  # bytes, fewer than in any file that a command writes
+NO_ROOM = 300  # bytes, less than the size of every file of a command
 #: Contents of files before a command replaces them.
 FORMER_CSV, FORMER_JSON = "id,the former\nAnn,1\n", '["the former"]\n'
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]

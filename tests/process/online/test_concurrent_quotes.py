@@ -95,7 +95,7 @@ def test_a_race_quotes_exactly_the_expected_number_of_sellers(tmp_path):
     check_all_stored(market, message, expected)
 
 
-def test_simultaneous_answers_store_exactly_one(tmp_path):
+def test_simultaneous_answers_store_exactly_one_answer(tmp_path):
     n = 40
     market = OnlineMarket.create(tmp_path, fixed(n))
     for _ in market.quote_many((f"s{i}", BOUGHT) for i in range(n)):
