@@ -1,4 +1,4 @@
-"""The stored reports agree with their problem files and scripts, and they are small."""
+"""The stored reports are small, and agree with their problem files and scripts."""
 
 import json
 import re

@@ -56,7 +56,7 @@ def row(key: str, entry: dict[str, str]) -> str:
 
 
 def page() -> str:
-    """Write the page, which contains counts of verdicts and a table for each paper."""
+    """Return the text of the page, with counts of verdicts and a table for each paper."""
     count = Counter((key[0], entry["verdict"]) for key, entry in STATEMENTS.items())
     heads = ["| | " + " | ".join(VERDICTS) + " |", "|:---|" + "---:|" * len(VERDICTS)]
     numbers = [f"| {p} | {' | '.join(str(count[p, v]) for v in VERDICTS)} |" for p in PAPERS]

@@ -45,7 +45,7 @@ class BruteForce:
         return self.problem.value if solved else np.inf
 
     def minimum(self, around, points=24):
-        """Minimise on a grid of six decades of eta that is refined around its two best points."""
+        """Return the minimum over six decades of eta, on a grid refined at its two best points."""
         grid = np.geomspace(around * 1e-3, around * 1e3, points + 1)
         values = np.array([self(eta) for eta in grid])
         best = values.min()

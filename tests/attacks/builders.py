@@ -30,7 +30,7 @@ def ridge_audit(mechanism, epsilon=None, size=20, **options):
 
 
 def laplace_audit(scale, claimed, delta=0.0, **options):
-    """Audit a sum of labels in {0, 1} with Laplace noise. Replacing a row changes it by one."""
+    """Audit a sum of labels with Laplace noise. Replacing a row changes the sum by one."""
     X, y = np.eye(10), np.repeat([0, 1], 5)
 
     def mechanism(X, y):

@@ -39,7 +39,7 @@ def queried(release):
     return release
 
 
-#: Functions that create a release of a model and query it if it is interactive.
+#: Functions that create a release of a model, and query an interactive or function release.
 DEFAULTS = {
     "test set": lambda erm, epsilon, **source: cm.TestSetRelease(
         erm, POINT, epsilon, 0.0, **source
@@ -116,7 +116,7 @@ def possible(output, prediction, scale):
 
 
 def proven_by_low_digits(*, floats, draws=400):
-    """Return the epsilon that outputs prove if they are possible under only one data set."""
+    """Return the epsilon that is proven by outputs that are possible under only one data set."""
     rng = np.random.default_rng(2)
     models = neighbours()[:2]
     predictions = [float(erm.decision_function(POINT)[0]) for erm in models]

@@ -1,4 +1,4 @@
-"""Written CSV cells are not formulas in spreadsheets, and reading them restores the text."""
+"""Written CSV cells are not formulas in spreadsheets, and are read as the original text."""
 
 import csv
 import io

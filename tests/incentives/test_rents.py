@@ -1,6 +1,6 @@
 """Payments computed from allocations equal exact payments and closed forms.
 
-If exact payments are unknown, lower and upper sums over separate allocations enclose them.
+If exact payments are unknown, lower and upper sums over separate allocations enclose the payments.
 """
 
 import dataclasses

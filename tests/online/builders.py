@@ -68,7 +68,7 @@ def with_half_cap(policy):
 
 
 def random_reports(policy, n):
-    """Draw reports from the support, most of them near its lower end."""
+    """Draw reports, most of which are near the lower end of the support."""
     low, high = policy.support
     top = high if np.isfinite(high) else policy.prior.quantile(0.999)
     u = np.random.default_rng(0).uniform(0, 1, n)

@@ -35,8 +35,8 @@ class TooSlow(BaseException):
 class Target:
     """Function ``check`` to fuzz, with the Hypothesis strategy for its examples.
 
-    ``check`` returns "accepted" or "refused", and raises an unexpected error.
-    An example can take at most ``seconds``. ``weight`` multiplies the number of examples.
+    ``check`` returns "accepted" or "refused", and does not catch unexpected errors. An example can
+    take at most ``seconds``. ``weight`` multiplies the number of examples.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Compare all stored solutions, and the tables of reports that need less than a minute.
+"""Recompute all stored solutions, and the tables of reports that need less than a minute.
 
-``python -m tests.oracles reports`` compares all tables of reports.
+``python -m tests.oracles reports`` recomputes all tables.
 """
 
 import pytest

@@ -153,7 +153,7 @@ def check_one_line(stderr, *words):
 
 
 def at(module, name, call=1, after=False):
-    """Return a hook that notifies the parent and pauses a command when it calls a function."""
+    """Return a hook that notifies the parent and waits when the command calls a function."""
 
     def before(notify):
         real, left = getattr(module, name), [call]

@@ -44,7 +44,7 @@ FILES = {"online": "online-wdbc", "market": "quickstart"}
 
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
-    """Skip the drawing of figures, which is slow. One test below draws the figures."""
+    """Skip the drawing of figures, which is slow."""
     monkeypatch.setattr(figures, "saved", save_nothing)
 
 

@@ -41,7 +41,7 @@ def test_a_stopped_study_writes_no_report_and_prints_how_to_resume(tmp_path, stu
 
 
 def stopped_on_full_disk(study, folder, before):
-    """If the journal cannot grow, the study prints one line, ends and keeps its records."""
+    """Check that a study prints one line and keeps its records if the journal cannot grow."""
 
     def patch(_notify):
         def full(self, record):

@@ -67,7 +67,7 @@ jobs = 1
 
 
 def patients(n=2_000, seed=0):
-    """Draw a table of synthetic patients with ids, and with reports in currency per epsilon."""
+    """Draw a table of synthetic patients with ids, and reports in currency per unit of epsilon."""
     rng = np.random.default_rng(seed)
     age, bmi = rng.integers(18, 96, n), rng.normal(27, 5, n).round(1)
     smoker = rng.choice(["no", "former", "yes"], n)
