@@ -48,7 +48,7 @@ REFUSED = {
     "a weight of the noise that rounds to zero": lambda: cm.allocate(
         standard([0.74, 1.5, 0.86], mu=1, sigma=1e-320, gamma=0.5)
     ),
-    "costs that differ by too many orders": lambda: cm.allocate(
+    "costs that differ by too many orders of magnitude": lambda: cm.allocate(
         standard([1e16, 1.0, 2.3e-308, 1e16, 1.0, 1.79e308], mu=1e300, sigma=1e16, gamma=1e-16)
     ),
     "a regularization too small for the data": lambda: cm.PrivateLogisticRegression(5e-324).fit(
@@ -83,22 +83,22 @@ REFUSED = {
     "residuals at eta = 0": lambda: cm.joint.first_order_residuals(
         joint_market(), [0.1, 0.2], np.full(6, 1 / 6), 0.0
     ),
-    "noise beyond floating point": lambda: cm.PrivateLogisticRegression(classes=(-1, 1)).fit(
+    "noise that overflows": lambda: cm.PrivateLogisticRegression(classes=(-1, 1)).fit(
         X, Y, epsilon=1e-300
     ),
     "a density lost to rounding": lambda: cm.Beta(1e17, 1e17),
-    "logarithms that hardly differ": lambda: cm.priors.LogNormal(1.0, 4.8e-10),
-    "a prior that takes minutes": lambda: prior_from_dict(
+    "nearly equal logarithms": lambda: cm.priors.LogNormal(1.0, 4.8e-10),
+    "a prior whose evaluation takes minutes": lambda: prior_from_dict(
         {"family": "scipy", "distribution": "studentized_range", "args": [3.0, 10.0]}
     ),
-    "an objective beyond floating point": lambda: cm.allocate(
+    "an objective that overflows": lambda: cm.allocate(
         standard([0.0], mu=0.0, sigma=1.0, gamma=1.0, eta_range=(5e-324, 5e-324))
     ),
-    "gamma that vanishes": lambda: cm.allocate(
+    "a gamma whose product with eta underflows": lambda: cm.allocate(
         standard([1.0], mu=1.0, sigma=5e-324, gamma=5e-324, eta_range=(5e-324, 5e-324))
     ),
     "undefined weights of a mixture": lambda: cm.priors.Mixture(np.nan, [PRIOR, PRIOR]),
-    "a bound beyond floating point": lambda: bound_of(
+    "an error bound that overflows": lambda: bound_of(
         "function", 1.7976931348623157e308, 1.7976931348623157e308, 1e-5, n_queries=10
     ),
 }

@@ -69,10 +69,10 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
         "objective is above the stored objective": not best <= stored["objective"] + slack,
         "objective is below the stored lower bound": not best >= stored["lower_bound"] - slack,
         "lower bound is above the stored objective": not bound <= stored["objective"] + slack,
-        "bound is lower": not bound >= stored["lower_bound"] - slack,
+        "lower bound is below the stored lower bound": not bound >= stored["lower_bound"] - slack,
         "objective of the solution differs": not abs(new["value"] - best) <= 1e-9 * scale,
-        "residual is larger": not new["residual"] <= max(2 * stored["residual"], VALUE),
-        "status is less": ranks[1] < ranks[0],
+        "residual is too large": not new["residual"] <= max(2 * stored["residual"], VALUE),
+        "status is weaker": ranks[1] < ranks[0],
     }
     texts = [f"the {text}: stored {stored}, now {new}" for text in wrong if wrong[text]]
     if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:

@@ -91,7 +91,7 @@ def check_feasible(result: Any) -> None:
     require(np.isfinite(result.epsilon).all() and (result.epsilon >= 0).all(), "epsilon")
     require(np.isfinite(result.objective), "objective", result.objective)
     slack = 1e-9 * abs(result.objective) + 1e-300
-    require(result.lower_bound <= result.objective + slack, "bound above the value", result)
+    require(result.lower_bound <= result.objective + slack, "bound exceeds the value", result)
     require(np.isfinite(result.multiplier), "multiplier", result.multiplier)
 
 
@@ -172,7 +172,10 @@ def check_variant(case: dict[str, Any]) -> str:
                     rival = market.objective.value(weights, eta, psi)
                     slack = 1e-6 * (abs(result.objective) + abs(rival))
                     require(
-                        not rival < result.lower_bound - slack, "below the bound:", rival, result
+                        not rival < result.lower_bound - slack,
+                        "value below the bound:",
+                        rival,
+                        result,
                     )
     return "accepted"
 

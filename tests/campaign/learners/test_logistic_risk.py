@@ -38,7 +38,5 @@ def test_the_worst_model_of_every_draw_satisfies_the_bound(beta, eta, n):
         ]
         excess.append(-min(minimize(lost, start).fun for start in starts) / np.log(2))
     assert np.mean(np.array(excess) > bound) <= 0.1
-    print(
-        f"beta {beta}, eta {eta}, n {n}: 90% quantile over bound", np.quantile(excess, 0.9) / bound
-    )
+    print(f"beta {beta}, eta {eta}, n {n}: 90 % quantile / bound", np.quantile(excess, 0.9) / bound)
     assert np.quantile(excess, 0.9) > 0.25 * bound
