@@ -8,7 +8,7 @@ from tests.cli.builders import draw_nothing
 
 
 def collected():
-    """Return a parameter for every block of the README and, in the group `page`, of docs/."""
+    """Return a test parameter for every block of the README and, in the group `page`, of docs/."""
     return [
         pytest.param(
             path,

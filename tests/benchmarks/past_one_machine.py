@@ -1,6 +1,6 @@
-"""Measure the times and the memory in docs/large-lists.md and print the table.
+"""Measure the times and the memory that docs/large-lists.md contains, and print the table.
 
-``python -m tests.benchmarks.past_one_machine --rows 6 7`` uses 10^6 and 10^7 rows. 10^8 rows
+``python -m tests.benchmarks.past_one_machine --rows 6 7`` measures 10^6 and 10^7 rows. 10^8 rows
 require partitions. Each line is measured in a separate process with at most two workers of 1.5 GiB.
 Times are total CPU seconds, which depend little on the load of the machine. Workers have already
 imported the package.

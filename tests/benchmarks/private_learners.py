@@ -61,7 +61,7 @@ of less than one wrong test row is replaced by one wrong test row.
 
 
 def regressions() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return a dictionary of data sets for regression: features and numeric labels."""
+    """Return the features and the numeric labels of each data set for regression."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(125_000, 5))
     return {
@@ -73,7 +73,7 @@ def regressions() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def classifications() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return a dictionary of data sets for classification: features and labels -1 and 1."""
+    """Return the features and the labels -1 and 1 of each data set for classification."""
     made = datasets.make_classification(6_000, 12, n_informative=6, random_state=4)
     digits, wine = datasets.load_digits(), datasets.load_wine()
     return {

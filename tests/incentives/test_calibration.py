@@ -8,7 +8,7 @@ import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.incentives.calibration import calibrate_gamma
 
-#: Prior or priors of ten sellers, their groups, the constraints and the budget of each market.
+#: Priors, groups, constraints and budget of each market of ten sellers.
 BUDGETS = {
     "uniform": (lambda: cm.Uniform(0.02, 0.1), None, (), 3.0),
     "capped": (lambda: cm.Uniform(0.02, 0.1), None, (cm.Cap(2),), 50.0),

@@ -1,4 +1,4 @@
-r"""Bounds for rows that a hyperplane separates with a margin.
+r"""Compute bounds for rows that a hyperplane separates with a margin.
 
 With probability :math:`1-\delta-\delta'`, every model of norm at most :math:`\beta` errs on at most
 :math:`\frac1{\ln2}\sum a_i\ln(1+e^{-z_i}) + \mu\|a\|` of the rows. The trained model minimises this

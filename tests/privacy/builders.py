@@ -19,13 +19,13 @@ from tests.learners.builders import solution
 
 
 def discrete_laplace_log_density(value, scale):
-    """Compute the log probability of discrete Laplace integers."""
+    """Compute the log probabilities of integers under a discrete Laplace law."""
     rate = 1.0 / float(scale)
     return np.log(np.tanh(rate / 2.0)) - rate * np.abs(np.asarray(value))
 
 
 def discrete_gaussian_log_density(value, scale):
-    """Compute the log probability of discrete Gaussian integers by Poisson summation."""
+    """Compute the log probabilities of a discrete Gaussian law by Poisson summation."""
     total = scale * np.sqrt(2.0 * np.pi) * (1.0 + 2.0 * np.exp(-2.0 * (np.pi * scale) ** 2))
     return -((np.asarray(value) / scale) ** 2) / 2.0 - np.log(total)
 
