@@ -1,4 +1,4 @@
-"""Configure Sphinx. The command is in CONTRIBUTING.md."""
+"""Configure Sphinx. CONTRIBUTING.md contains the command that builds the site."""
 
 import sys
 from pathlib import Path
