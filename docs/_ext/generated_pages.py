@@ -112,7 +112,7 @@ def name_papers(
 
 
 def lengthen_help(command: Any) -> None:
-    """Use the first paragraph of each command's help in the lists of commands."""
+    """Describe each command by the first paragraph of its help in the lists of commands."""
     for subcommand in getattr(command, "commands", {}).values():
         subcommand.short_help = (subcommand.help or "").split("\n\n")[0].replace("\n", " ")
         lengthen_help(subcommand)
