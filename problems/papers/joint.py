@@ -53,8 +53,8 @@ class Noise(Joint):
     """The training and test errors for equal weights and an increasing total privacy.
 
     Source: A, section X, and B, appendix B, Figure 5. A cap of 1 enforces equal weights a_i = 1/m,
-    and eta = m eps for an average guarantee eps. Setting: 200 rows, average guarantees from 0.01 to
-    10. Payments and spread do not affect the result. Each draw uses one noise vector for all eta.
+    and eta = m eps for an average guarantee eps. The data have 200 rows, and
+    eps is 0.01 to 10. Payments and spread do not affect the result. A draw has one noise vector.
     """
 
     axis, eta_fixed = "eta", True
@@ -81,7 +81,7 @@ class Spread(Joint):
     """The effect of mu, the weight of the spread, under given guarantees.
 
     Source: A, section X, Figure 4, and B, appendix B, Figure 3 (given guarantees: B, Eq. 3).
-    Setting: guarantees uniform on [0.1, 10], sigma = 1. The weights and eta are computed with the
+    Guarantees are uniform on [0.1, 10], and sigma is 1. The weights and eta are computed with the
     mean of the noise, and the model is then trained with noise. The experiment varies mu.
     """
 
@@ -119,8 +119,8 @@ class Spread(Joint):
 class Variance(Joint):
     """The variance of the weights as a function of the variance of c.
 
-    Source: B, appendix B, Figure 4: c uniform on [p, q], gamma = 1. Setting: a mean of 0.06, mu =
-    3, sigma = 100. With these values, the number of purchases increases from 6 to 78. The
+    Source: B, appendix B, Figure 4, with c uniform on [p, q] and gamma = 1. The mean of c is 0.06,
+    mu = 3 and sigma = 100. With these values, the number of purchases increases from 6 to 78. The
     experiment varies the prior. Each seller has the same quantile in every prior.
     """
 
@@ -171,7 +171,7 @@ class Published(Joint):
     """The published joint problem, for which the line search returns an end of its range.
 
     Source: A, Algorithm 4, and B, section 4.2, which search eta = m eps over a grid of eps in
-    [0, L]. Setting: c uniform on [0.02, 0.10], mu = 3, sigma = 100, gamma = 1. With these values,
+    [0, L]. Here c is uniform on [0.02, 0.10], mu = 3, sigma = 100 and gamma = 1. With these values,
     the mechanism without access to the data chooses an eta inside every range. The experiment
     varies the lower end of the range, with an upper end of 1000, and computes the best point of the
     range. No grid contains a better point.

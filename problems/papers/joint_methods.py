@@ -4,9 +4,9 @@ Question: the joint problem chooses the model, the weights and the total privacy
 the problem is convex if the weight of the spread and the regularization are large enough. Which
 method finds the best point inside and outside this convex region, and how fast?
 
-Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. Methods: alternating
-minimisation (with exact steps or a conic solver), the exponential change of variables, CVXPY's
-nonlinear interface, and the papers' projected gradient descent on a grid of eta.
+Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. The methods are
+alternating minimisation (with exact steps or a conic solver), the exponential change of variables,
+CVXPY's nonlinear interface, and the papers' projected gradient descent on a grid of eta.
 
 The spread is a norm or a squared norm, and instances are inside or outside the convex region. The
 rows are Gaussian with a linear separator, or from the Wisconsin breast-cancer data.
@@ -34,7 +34,7 @@ INSIDE += ["projected gradient, fine grid"]
 OUTSIDE = ["alternating", "alternating, CLARABEL", "exponential, 3 starts", "nlp"]
 OUTSIDE += ["projected gradient"]
 WDBC = ["alternating", "alternating, 5 starts", "projected gradient"]
-#: Number of instances, first seed (None: wdbc), terms, Lambda, convexity ratio and methods.
+#: Instances of each group, first seed (None: wdbc), terms, Lambda, convexity ratio and methods.
 GROUPS = {
     "inside, squared spread": (25, 100, Terms(10.0, 10.0, 0.1, squared=True), None, 0.5, INSIDE),
     "inside, norm": (25, 200, Terms(1.0, 10.0, 0.1, cap=2.0), None, 0.5, INSIDE),
@@ -222,7 +222,7 @@ def finding(frames):
     others = excess.columns.drop("alternating")
     gaps = [compare(*excess[[each, "alternating"]].dropna().T.to_numpy()) for each in others]
     nearest = int(np.argmin([gap.estimate for gap in gaps]))
-    words = f"The mean excess of “{others[nearest]}”", "the mean excess of “alternating”"
+    words = f"The mean excess of the objective with “{others[nearest]}”", "that with “alternating”"
     best = (excess <= BEST).sum().sort_values(ascending=False)
     return (
         f"On {len(excess)} instances outside the convex region, the best objective is found "

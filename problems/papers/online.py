@@ -120,8 +120,8 @@ class Fraction(Online):
     """The arrival of only a fraction xi of the m expected sellers.
 
     Question: a buyer plans for m sellers, but only a fraction xi of these sellers arrives. Earlier
-    offers remain valid, so the buyer buys less privacy and adds more noise. How large is the loss
-    relative to the loss of a buyer who knows all reports and the number of sellers?
+    offers remain valid, so the buyer buys less privacy than planned. How large is the loss relative
+    to the loss of a buyer who knows all reports and the number of sellers?
 
     Source: A, Theorem V.1, which bounds an objective with a trained model and states no constants.
     The loss here is the bound of A, Eq. (11), after xi*m sellers. For U[0, 4], the general rule is

@@ -9,7 +9,7 @@ from convexmarket.report.figures import lines
 from problems.papers.methods import Experiment, Together
 from problems.papers.methods.ridge_losses import CLOSE, ORDER, Levels, Study, Sweep, run
 
-#: Shares of groups in the later tables of R, and the values of its sweeps on both data sets.
+#: Shares of groups in the later tables of R, and the values of R's sweeps on both data sets.
 OTHER = Levels(f_conservative=0.54, f_medium=0.37)
 CONSERVATIVE, SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 MEDIUM, ROWS = tuple(np.arange(1, 11) / 20), tuple(np.arange(1, 11) / 10)
@@ -168,8 +168,8 @@ class Medical(Published):
 class Bound(Ridge):
     """The choice of lambda and of the perturbed quantity.
 
-    Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. Setting:
-    5 features, labels with a standard deviation of 0.05, and the paper's levels of privacy. The
+    Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. The data
+    have 5 features, and labels with a standard deviation of 0.05. The levels are those of R. The
     perturbations of sums and of the objective use the exact lattice noise of the learners. PDP-OP
     uses the noise of the paper.
     """
@@ -211,10 +211,10 @@ class Bound(Ridge):
 class Weights(Ridge):
     """The choice of weights under the same guarantees.
 
-    Source: R, Theorem 3.6, which has no experiment in R. Setting: 2 features, 4,000 people, labels
-    with a standard deviation of 0.5 around a weak linear signal. Liberals grant an epsilon of 100,
-    which gives no protection. With an epsilon of 10, both choices of weights have the same loss at
-    every lambda. The sweeps vary lambda and the assumed noise of the labels.
+    Source: R, Theorem 3.6, which has no experiment in R. The data are 4,000 people with 2 features,
+    and labels with a standard deviation of 0.5 around a weak linear signal. Liberals grant an
+    epsilon of 100, which gives no protection. With an epsilon of 10, both choices of weights have
+    the same loss at every lambda. The sweeps vary lambda and the assumed noise of the labels.
     """
 
     data = (5000, 2, 0.5)

@@ -123,7 +123,7 @@ def sampling_chances(epsilon, threshold):
 
 
 def sample(epsilon, threshold, n_samples, rng):
-    """Draw samples of rows as zeros and ones. R does not prove the noise for larger samples."""
+    """Draw samples of rows, as arrays of zeros and ones."""
     drawn = rng.random((n_samples, epsilon.size)) < sampling_chances(epsilon, threshold)
     return drawn.astype(float)
 
