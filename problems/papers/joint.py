@@ -43,7 +43,7 @@ class Joint(Experiment):
         a, b = self.ends(values)
         here, there = (f"{self.axis.replace('_', ' ')} = {x[k]:g}" for k in (a, b))
         gap = compare(values[:, a], values[:, b])
-        return gap.sentence(f"{self.words} at {here}", f"the value at {there}")
+        return gap.sentence(f"{self.words} at {here}", f"the{self.words[3:]} at {there}")
 
     def pages(self, page, frames):
         pages(page, frames, self.axis)
@@ -203,7 +203,7 @@ class Published(Joint):
         text = "If the lower end is below 10, the line search returns the lower end in every draw"
         holds = bool((decided[frames["points"].x < 10] == 1).all())
         source = "the objective decreases like -2||b||^2/(Lambda eta^2) along w = -2b/(Lambda eta)"
-        yield text, holds, source, ", ".join(f"{share:.0%}" for share in decided)
+        yield text, holds, source, f"{', '.join(f'{share:.0%}' for share in decided)} of the draws"
 
     def finding(self, frames):
         points = frames["points"]

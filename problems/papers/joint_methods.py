@@ -222,7 +222,8 @@ def finding(frames):
     others = excess.columns.drop("alternating")
     gaps = [compare(*excess[[each, "alternating"]].dropna().T.to_numpy()) for each in others]
     nearest = int(np.argmin([gap.estimate for gap in gaps]))
-    words = f"The mean excess of the objective with “{others[nearest]}”", "that with “alternating”"
+    names = ("The", others[nearest]), ("the", "alternating")
+    words = (f"{article} mean excess of the objective with “{name}”" for article, name in names)
     best = (excess <= BEST).sum().sort_values(ascending=False)
     return (
         f"On {len(excess)} instances outside the convex region, the best objective is found "

@@ -30,9 +30,11 @@ class Online(Experiment):
     def finding(self, frames, share=1.0):
         draws = frames["draws"].query("policy == @self.rule and fraction == @share")
         last = draws[draws["size"] == draws["size"].max()]
-        came = "" if share == 1 else f" if {share:.0%} of them arrive"
+        came = "" if share == 1 else f", of whom {share:.0%} arrive,"
         size = last["size"].iloc[0]
-        words = f"The loss of “{self.rule}” for {size:,} expected sellers from {self.prior}{came}"
+        words = (
+            f"The loss of “{self.rule}” for {size:,} expected sellers with prior {self.prior}{came}"
+        )
         gap = compare(last.loss, last.offline)
         return gap.sentence(words, "the loss of the optimum in hindsight")
 
@@ -196,7 +198,7 @@ class Learning(Online):
 
     def finding(self, frames):
         *_, detail = next(iter(self.claims(frames)))
-        return f"With {self.sizes[-1]:,} sellers: {detail[0].lower()}{detail[1:]}"
+        return f"With {self.sizes[-1]:,} sellers, {detail[0].lower()}{detail[1:]}"
 
 
 class Uniform(Together):

@@ -18,8 +18,7 @@ def releases(updates, low, rounds):
     return {
         "interactive, paper": ("interactive", {"max_updates": updates, "accounting": "paper"}),
         "interactive": ("interactive", {"max_updates": updates}),
-        # The threshold of the theory, 4 log(2T/beta) = 39.6 noise scales, is for the worst case.
-        # The guarantee does not depend on the threshold.
+        # Any threshold is private. The threshold of K is 4 log(2T/beta), or 39.6 noise scales.
         "interactive, low threshold": ("interactive", {"max_updates": low, "threshold": 5.0}),
         "semi-interactive, paper": ("semi-interactive", laplace | {"accounting": "paper"}),
         "semi-interactive, Laplace": ("semi-interactive", laplace),

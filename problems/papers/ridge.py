@@ -57,7 +57,7 @@ class Ridge(Study, Experiment):
         means = wide.groupby(level="draw").mean()
         gap, count = compare(means[first], means[second]), at.value_counts()
         ratio, low, high = np.exp([gap.estimate, gap.low, gap.high])
-        counts = ", ".join(f"{word} ({count[word]})" for word in count.index)
+        counts = ", ".join(f"“{word}” ({count[word]})" for word in count.index)
         return (
             f"{self.where}, the loss of {TITLES[first]} is {ratio:.3g} times the loss of "
             f"{TITLES[second]} (geometric mean over all sweeps, 95 % interval {low:.3g} to "

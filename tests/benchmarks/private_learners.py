@@ -47,16 +47,16 @@ assumes, so the optimal Lambda is about a quarter of the rule's Lambda. The publ
 rule do not reveal this property. On a single split of wdbc at epsilon 1, the ratio of the default
 error to the best error was 1.67 for a constant scale s of 2.5, and 1.46 for a constant scale of
 3.5. Compared with a scale of 2.5, a scale of 3.5 increases the error by at most 9 per cent on wine.
-On digits, on the data set "made 6000" and on three synthetic sets, the increase is at most 4 per
-cent. The synthetic sets have 20 independent, 80 independent or 20 redundant features. For a scale
-proportional to the square root of the number n of features, the ratio was 1.43 for wdbc, but 1.51
-for 80 independent features. The rule therefore uses s = 0.72 sqrt(min(n, 32)).
+On digits, "made 6000" and three synthetic sets, the increase is at most 4 per cent. The synthetic
+sets have 20 independent, 80 independent or 20 redundant features. For a scale proportional to the
+square root of the number n of features, the ratio was 1.43 for wdbc, but 1.51 for 80 independent
+features. The rule therefore uses s = 0.72 sqrt(min(n, 32)).
 
 In the following table, the ratio is the default error divided by the error of the best setting. The
 geometric mean of the ratios is {mean:.3f}, and the largest ratio is {worst:.2f}. Errors are means
 of up to {draws} draws of the split and of the noise. The same draws are used for the default and
-for the other settings. The last column is the standard error of the ratio. In the ratio, an error
-below the error of one wrong test row is replaced by the error of one wrong test row.
+for the other settings. The last column is the standard error of the ratio. In the ratio, errors
+below the error of one wrong test row are replaced by this error.
 
 """
 

@@ -339,7 +339,7 @@ def claims(study, frames):
         known = np.isfinite(subset.bound) & np.isfinite(reached)
         if known.any():
             share = (reached[known] / subset.bound[known]).max()
-            text = f"Errors of the {kind} releases are within their bounds"
+            text = f"Errors of the “{kind}” releases are within their bounds"
             detail = f"the largest of {known.sum()} ratios of error to bound is {share:.2g}"
             yield text, bool(share <= 1), source, detail
     subset = points[(points.release == "function") & (points.epsilon == middle(study))]
@@ -351,7 +351,7 @@ def claims(study, frames):
 
 
 def middle(study):
-    """Return the middle epsilon."""
+    """Return the middle epsilon of a study."""
     return study.epsilons[(len(study.epsilons) - 1) // 2]
 
 
