@@ -30,11 +30,9 @@ class Online(Experiment):
     def finding(self, frames, share=1.0):
         draws = frames["draws"].query("policy == @self.rule and fraction == @share")
         last = draws[draws["size"] == draws["size"].max()]
-        came = "" if share == 1 else f", of whom {share:.0%} arrive,"
+        came = "" if share == 1 else f", of whom only {share:.0%} arrive,"
         size = last["size"].iloc[0]
-        words = (
-            f"The loss of “{self.rule}” for {size:,} expected sellers with prior {self.prior}{came}"
-        )
+        words = f"The loss of “{self.rule}” for {size:,} sellers with prior {self.prior}{came}"
         gap = compare(last.loss, last.offline)
         return gap.sentence(words, "the loss of the optimum in hindsight")
 
