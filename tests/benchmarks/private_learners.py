@@ -39,8 +39,7 @@ data sets below, wdbc, wine and digits influenced the exponent of one quarter in
 Lambda. On synthetic data, the errors for exponents from one quarter to one half differ by at most
 1.5 per cent. On wdbc, an exponent of one quarter gives smaller errors than the larger exponents.
 The minimum of lambda and the value of tol were chosen after runs on the linear set. The Friedman
-and diabetes data were also used during development. Therefore, none of the data sets is fully held
-out.
+and diabetes data were also used during development, so no data set is held out.
 
 The features of wdbc are nearly collinear. The models of wdbc have larger norms than the rule
 assumes, so the optimal Lambda is about a quarter of the rule's Lambda. The public inputs of the
