@@ -206,7 +206,7 @@ QUESTIONS = {
 
 
 def finding(report: Path) -> str:
-    """Extract the first sentence of a report, which states its finding."""
+    """Extract the finding of a report, which is the first sentence of the report."""
     text = report.read_text(encoding="utf-8")
     first = text.split("\n## ")[1] if "\n## Summary" in text else text
     match = re.search(r"^\*\*(.+)\*\*$", first, re.M) or re.search(r"^(At .+?\.)[ \n]", first, re.M)

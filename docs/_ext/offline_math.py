@@ -15,8 +15,7 @@ def mathml(latex: str, display: str) -> str:
     """Convert a LaTeX formula to a MathML element."""
     try:
         written = convert(latex, display=display)
-        # A stretchy bar requires a second bar in its group, which a norm with an index does not
-        # have.
+        # Bars are not stretchy, because the bars of a norm with an index are in different groups.
         written = re.sub(r"<mo[^>]*>(&#x0*2016;|‖)", r'<mo stretchy="false">\1', written)
         # Add space around the name of a function, except before a bracket.
         written = re.sub(

@@ -21,7 +21,7 @@ NAMES = sorted([*PARTS, "joint_methods", "joint_wdbc", "online_fraction", "onlin
 
 
 def experiment(name):
-    """Return the module or object with this name, which has compute, claims and report."""
+    """Return the experiment of this name, an object or module with compute, claims and report."""
     group = import_module(f"problems.papers.{name.partition('_')[0]}")
     if made := getattr(group, "EXPERIMENTS", {}).get(name):
         parts = {part.replace("_", "-"): experiment(part) for part in PARTS.get(name, ())}

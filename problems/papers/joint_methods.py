@@ -116,7 +116,7 @@ def attempt(group, number, name):
 
 
 def _nonlinear(joint, terms, rng):
-    """Return the best result of starts from the zero model, the class means and a random model."""
+    """Solve from the zero model, the class means and a random model. Return the best result."""
     slope = joint.X.T @ joint.y / (2 * len(joint.y)) / joint.regularization
     drawn = np.linalg.norm(slope) * rng.normal(size=slope.size) / np.sqrt(slope.size)
     ends = []

@@ -138,7 +138,7 @@ class Variants(Experiment):
         return (
             "At an equal largest epsilon, a cap on weights changes the objective by "
             f"{change.min():+.1%} to {change.max():+.1%} relative to a limit on guarantees "
-            f"({len(change)} points; the curve of the limits is interpolated)."
+            f"({len(change)} points; the objectives with a limit are interpolated)."
         )
 
     def pages(self, page, frames):
@@ -154,7 +154,7 @@ class Variants(Experiment):
 
 
 class Limits(Together):
-    """The experiments on limits of guarantees and weights.
+    """The experiments on limits on guarantees and on weights.
 
     Question: a buyer limits the epsilon of every seller, or caps the weight of every seller. How
     much does each limit increase the error and the payments, and which limit is less expensive?

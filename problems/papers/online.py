@@ -136,8 +136,8 @@ class Fraction(Online):
     )
     note = (
         "If a rule buys nothing, its loss is infinite. Such draws are counted and excluded from "
-        "the averages. The paper does not state the limit of the ratio, which follows from A, Eqs. "
-        "(36) and (37). Half of the planned loss is spread, a quarter is noise and a quarter is "
+        "the averages. The limit of the ratio is not stated in A, but follows from A, Eqs. (36) "
+        "and (37). Half of the planned loss is spread, a quarter is noise and a quarter is "
         "payments. For a fraction xi, these parts are multiplied by xi^(-1/2), 1/xi and xi. The "
         "optimum of the arrived sellers is multiplied by xi^(-1/4)."
     )

@@ -77,9 +77,9 @@ class Wdbc(Predictions):
     del releases["non-interactive, paper"]
     note = (
         "If the noise of an interactive release is larger than every prediction, the public model "
-        "is never updated and predicts zero, which means benign. Its accuracy is then the share of "
-        "benign rows. The linear model has delta = 0 and does not release predictions of the "
-        "kernel model."
+        "is never updated and predicts zero. All rows are then classified as benign, and the "
+        "accuracy is the share of benign rows. The linear model has delta = 0 and does not release "
+        "predictions of the kernel model."
     )
 
     def __init__(self):

@@ -211,10 +211,10 @@ class Bound(Ridge):
 class Weights(Ridge):
     """The choice of weights under the same guarantees.
 
-    Source: R, Theorem 3.6, which has no experiment in R. The data are 4,000 people with 2 features,
-    and labels with a standard deviation of 0.5 around a weak linear signal. Liberals grant an
-    epsilon of 100, which gives no protection. With an epsilon of 10, both choices of weights have
-    the same loss at every lambda. The sweeps vary lambda and the assumed noise of the labels.
+    Source: R, Theorem 3.6 (R has no experiment on weights). The data are 4,000 people with 2
+    features, and labels with a standard deviation of 0.5 around a weak linear signal. Liberals
+    grant an epsilon of 100, which gives no protection. With an epsilon of 10, both choices of
+    weights have the same loss at every lambda.
     """
 
     data = (5000, 2, 0.5)

@@ -36,7 +36,7 @@ def joint_payment(joint, seller, gamma):
 
 
 def unavoidable_gain(joint, seller, reports, solve=cm.allocate_jointly):
-    """Compute a lower bound on the largest gain of a misreport, which holds for any payments."""
+    """Compute a lower bound, valid for any payments, on the largest gain of a misreport."""
     z = np.asarray(reports, dtype=float)
     sold = np.array([solve(changed(joint, seller, each)).epsilon[seller] for each in z])
     return float(np.max((z[None] - z[:, None]) * (sold[None] - sold[:, None])) / 2.0)

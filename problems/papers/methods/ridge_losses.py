@@ -68,7 +68,7 @@ class Study:
 
     The bound of Theorem 3.6 uses the public assumptions ``label_noise``, ``coef_norm`` and
     ``smallest_eigenvalue``, and fails with probability ``failure_probability``. ``data`` is
-    "medical" or the numbers of rows and features and the label noise of synthetic data.
+    "medical", or a tuple (rows, features, label noise) for synthetic data.
     """
 
     sensitivity, failure_probability, levels = "paper", 0.05, Levels()
