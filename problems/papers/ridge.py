@@ -15,7 +15,7 @@ CONSERVATIVE, SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.2, 0.3, 0.
 MEDIUM, ROWS = tuple(np.arange(1, 11) / 20), tuple(np.arange(1, 11) / 10)
 CAVEAT = (
     "The baseline of Jorgensen et al. is implemented as published, with less noise for larger "
-    "samples. Its guarantee for the replacement of one row is not proven. The paper reports one "
+    "samples. No guarantee for the replacement of one row is proven. The paper reports one "
     "draw of data and privacy levels, whereas this report contains medians and ranges over draws. "
     "The losses on test rows are not private, so a buyer must not use them to choose lambda."
 )

@@ -2,7 +2,7 @@
 
 For each eta of a grid, projected gradient descent computes the weights. The method selects the best
 eta of the grid. The result is not certified, because the best eta can lie between two points of the
-grid or outside the grid. Its error is measured relative to the exact allocation of the same market.
+grid or outside the grid. The error is measured relative to the exact allocation of this market.
 """
 
 import numpy as np
