@@ -93,7 +93,7 @@ def compute(quick=False):
             candidates.append(row)
             result.append((market, bought, paid, test))
     candidates = pd.DataFrame(candidates)
-    # Among ties, select the largest Lambda, and then the first candidate.
+    # Break ties by the largest Lambda, and then by the order of the candidates.
     keys = ["validation_overall", "regularization"]
     order = candidates.sort_values(keys, ascending=[True, False])
     chosen = order.groupby(KEY, sort=False).head(1).sort_index()

@@ -74,7 +74,7 @@ def floor(prior):
 
 
 def average(draws):
-    """Average every policy, fraction and size over the draws with a purchase."""
+    """Average the measures of every policy, fraction and size over the draws with a purchase."""
     table = []
     for key, rows in draws.groupby(KEY, sort=False):
         bought = rows[np.isfinite(rows.loss)]

@@ -40,10 +40,10 @@ KEY = ["size", "epsilon", "release"]
 class Study:
     """Data, a kernel model, and the releases of its predictions, as defined by a subclass.
 
-    ``training`` maps a size and a generator to rows and labels, ``test`` has rows and labels, and
-    ``points`` maps a generator to at most ``most_points`` public points. ``releases`` maps a label
-    to a kind and its options. Each release is drawn ``draws`` times for each of ``fits`` models of
-    every size in ``sizes``, at every epsilon in ``epsilons``.
+    ``training`` maps a size and a generator to rows and labels, ``test`` contains rows and labels,
+    and ``points`` maps a generator to at most ``most_points`` public points. ``releases`` maps a
+    label to a kind and its options. Each release is drawn ``draws`` times for each of ``fits``
+    models of every size in ``sizes``, at every epsilon in ``epsilons``.
     """
 
     def model(self):
