@@ -1,8 +1,8 @@
 """The papers' method for the joint problem: projected gradient descent on a grid of eta.
 
-For each eta = m*eps_avg of a grid, a descent updates model and weights together, from a random
-model and equal weights. The method selects the best point (A, Algorithm 4). The best eta can lie
-between two points, and a descent can stop early. With ``logarithms``, the descent updates z =
+For each eta = m*eps_avg of a grid, a descent updates model and weights together, starting from a
+random model and equal weights. The method selects the best point (A, Algorithm 4). The best eta can
+lie between two points, and a descent can stop early. With ``logarithms``, the descent updates z =
 log(a) and projects onto the set sum exp(z) = 1, which is not convex (B, section 4.2).
 """
 

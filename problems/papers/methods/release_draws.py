@@ -284,7 +284,7 @@ def _non_interactive(theory, bounds):
 
     @cache
     def scale(rounds):
-        """Return the noise scale per unit of sensitivity, from a bound without other terms."""
+        """Compute the noise scale per unit of sensitivity from a bound without other terms."""
         bare = replace(bounds, max_norm=1e-100)
         bound = bare.non_interactive(rounds, 1.0, 1e-200, 1.0)
         return bound / bare.on_net(1.0, rounds, 1.0, 0.0)

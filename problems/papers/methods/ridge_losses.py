@@ -363,7 +363,7 @@ def release(study, scene, alpha, method, rng, number):
 
 
 def bound(study):
-    """Compute the terms of the bound of Theorem 3.6 for each lambda, with the first draw."""
+    """Compute the terms of the bound of Theorem 3.6 for each lambda and the first draw."""
     data = study.load(0)
     d = data.X_train.shape[1]
     epsilon = study.levels.draw(data.y_train.size, np.random.default_rng([0, 0, 1]))
