@@ -169,9 +169,9 @@ class Bound(Ridge):
     """The choice of lambda and of the perturbed quantity.
 
     Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. The data
-    have 5 features, and labels with a standard deviation of 0.05. The levels are those of R. The
-    perturbations of sums and of the objective use the exact lattice noise of the learners. PDP-OP
-    uses the noise of the paper.
+    have 5 features, and labels with a standard deviation of 0.05. The privacy levels are from R.
+    The perturbations of sums and of the objective use the exact lattice noise of the learners.
+    PDP-OP uses the noise of the paper.
     """
 
     data = (100_000, 5, 0.05)
