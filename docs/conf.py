@@ -1,4 +1,4 @@
-"""Configure Sphinx. The command is in CONTRIBUTING.md."""
+"""Configure Sphinx. CONTRIBUTING.md contains the command that builds the site."""
 
 import sys
 from pathlib import Path
@@ -50,7 +50,7 @@ sphinx_gallery_conf = {
     "ignore_repr_types": r"matplotlib\.",
 }
 
-smartquotes_action = "qe"  # without dashes: options begin with two hyphens
+smartquotes_action = "qe"  # keep two hyphens, because options begin with them
 
 html_theme = "pydata_sphinx_theme"
 html_title = "convexmarket"

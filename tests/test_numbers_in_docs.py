@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 def test_the_gain_of_the_sharp_accounting_equals_the_number_on_the_page():
     text = " ".join((DOCS / "howto/audits.md").read_text().split())
     written = re.search(
-        r"For 500 rows .*? The ratio is (.*?) for `regularization=1`, (.*?) for 0.1, and (.*?) for "
+        r"For 500 rows .*? of eta is (.*?) for `regularization=1`, (.*?) for 0.1, and (.*?) for "
         r"0.01 ",
         text,
     ).groups()

@@ -18,7 +18,7 @@ STATEMENTS: dict[str, dict[str, str]] = tomllib.loads(
 )
 PAPERS = {
     "A": "Mechanism design for heterogeneous differentially private data acquisition",
-    "B": "Its earlier version",
+    "B": "Earlier version of A",
     "R": "Personalised privacy for ridge regression",
     "K": "Differentially private learning with kernels",
 }

@@ -39,7 +39,7 @@ PAPERS = {
         "Learning with Kernels", "https://proceedings.mlr.press/v28/jain13.html",
     ),
 }  # fmt: skip
-#: Pattern of a letter in a context that identifies a paper.
+#: Pattern of a paper's letter. The text around a letter determines whether it denotes a paper.
 CITED = re.compile(
     r"(?<![\w“\"‘'-])(?P<key>[ABRK])(?P<own>['’]s(?= [A-Za-z$]))?"
     r"(?(own)|(?=,?\s(?:and [ABRK], )?(?:Eq|Fig|Theorem|Lemma|Algorithm|Table|Remark|Assumption|"

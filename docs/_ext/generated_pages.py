@@ -112,7 +112,7 @@ def name_papers(
 
 
 def lengthen_help(command: Any) -> None:
-    """Use the first paragraph of each command's help in the lists of commands."""
+    """Describe each command by the first paragraph of its help in the lists of commands."""
     for subcommand in getattr(command, "commands", {}).values():
         subcommand.short_help = (subcommand.help or "").split("\n\n")[0].replace("\n", " ")
         lengthen_help(subcommand)
@@ -206,7 +206,7 @@ QUESTIONS = {
 
 
 def finding(report: Path) -> str:
-    """Extract the first sentence of a report, which states its finding."""
+    """Extract the finding of a report, which is the first sentence of the report."""
     text = report.read_text(encoding="utf-8")
     first = text.split("\n## ")[1] if "\n## Summary" in text else text
     match = re.search(r"^\*\*(.+)\*\*$", first, re.M) or re.search(r"^(At .+?\.)[ \n]", first, re.M)

@@ -15,7 +15,7 @@ def mathml(latex: str, display: str) -> str:
     """Convert a LaTeX formula to a MathML element."""
     try:
         written = convert(latex, display=display)
-        # A stretchy bar requires a second bar in its group. A norm with an index has no second bar.
+        # Bars are not stretchy, because the bars of a norm with an index are in different groups.
         written = re.sub(r"<mo[^>]*>(&#x0*2016;|‖)", r'<mo stretchy="false">\1', written)
         # Add space around the name of a function, except before a bracket.
         written = re.sub(
@@ -35,7 +35,7 @@ def visit_math(self: HTML5Translator, node: nodes.math) -> None:
 
 def visit_displayed(self: HTML5Translator, node: nodes.math_block) -> None:
     """Append a displayed formula to the body of the page, as MathML."""
-    latex = node.astext().replace("{aligned}", "{align*}")  # {aligned} gives one line
+    latex = node.astext().replace("{aligned}", "{align*}")  # {aligned} would give one line
     self.body.append(f'<div class="math">{mathml(latex, "block")}</div>')
     raise nodes.SkipNode
 

@@ -44,8 +44,9 @@ fig.tight_layout()
 print([str(market.incentives) for market in markets.values()])
 
 # %%
-# A budget can replace gamma. If the budget is a CVXPY parameter, each allocation uses its current
-# value. If the budget increases by a factor of 20, spread and noise decrease to about a quarter:
+# A budget can replace the payments term. If the budget is a CVXPY parameter, each allocation uses
+# its current value. If the budget increases by a factor of 20, spread and noise decrease to about a
+# quarter:
 budget = cp.Parameter(nonneg=True, name="budget")
 market = cm.Market(sellers, cm.Spread() + 10 * cm.Noise(), [cm.Budget(budget)])
 budgets = [1, 2, 5, 10, 20]

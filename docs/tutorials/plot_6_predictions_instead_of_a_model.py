@@ -19,8 +19,8 @@ print(f"one row changes a prediction by at most {erm.sensitivity_}")
 
 # %%
 # The release adds noise to the predictions at 100 public points. The noise is calibrated to epsilon
-# = 4 for each row. A second model is fitted to the 100 noisy predictions. This model predicts at
-# any point without additional privacy loss.
+# = 4 for each row. A second model is fitted to the 100 noisy predictions. This model can be
+# evaluated at any point without additional privacy loss.
 account = cm.PrivacyAccountant(np.full(len(X), 5.0), delta=1e-5)
 points, _ = datasets.circles(100, random_state=2)
 release = cm.TestSetRelease(erm, points, epsilon=4.0, delta=1e-6, accountant=account)

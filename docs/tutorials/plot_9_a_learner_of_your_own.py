@@ -30,7 +30,7 @@ DEVIATION = 2**36  # standard deviation of the noise in steps; much larger than 
 
 
 class NoisyDescent(ClassifierMixin, BaseEstimator):
-    """Binary classification by noisy gradient descent on a numeric array.
+    """Binary classifier that is trained by noisy gradient descent on a numeric array.
 
     ``hidden`` is the number of hidden units, or 0 for a linear model. ``max_norm`` is the largest
     distance of the parameters from their initial values. Gradients with a norm above ``clip`` are

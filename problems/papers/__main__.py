@@ -21,7 +21,7 @@ NAMES = sorted([*PARTS, "joint_methods", "joint_wdbc", "online_fraction", "onlin
 
 
 def experiment(name):
-    """Return the module or object with compute, claims and report that has this name."""
+    """Return the experiment of this name, an object or module with compute, claims and report."""
     group = import_module(f"problems.papers.{name.partition('_')[0]}")
     if made := getattr(group, "EXPERIMENTS", {}).get(name):
         parts = {part.replace("_", "-"): experiment(part) for part in PARTS.get(name, ())}
@@ -30,7 +30,7 @@ def experiment(name):
 
 
 def main() -> None:
-    """Run the named experiments, or all of them."""
+    """Run the named experiments, or all experiments."""
     parser = argparse.ArgumentParser(prog="python -m problems.papers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--quick", action="store_true", help="use only a few draws")

@@ -13,7 +13,7 @@ from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import falls, falls_then_rises, rises, stays, vanishes
 
 PRIOR = cm.Uniform(0.02, 0.10)
-ALONE = "Without access to the rows, the variance of the weights vanishes with the variance of c"
+ALONE = "Without access to the rows, the variance of the weights tends to 0 with the variance of c"
 NARROW = ((0.057, 0.063), (0.059, 0.061), (0.0599, 0.0601))
 
 
@@ -43,7 +43,7 @@ class Joint(Experiment):
         a, b = self.ends(values)
         here, there = (f"{self.axis.replace('_', ' ')} = {x[k]:g}" for k in (a, b))
         gap = compare(values[:, a], values[:, b])
-        return gap.sentence(f"{self.words} at {here}", f"the value at {there}")
+        return gap.sentence(f"{self.words} at {here}", f"the{self.words[3:]} at {there}")
 
     def pages(self, page, frames):
         pages(page, frames, self.axis)
@@ -53,10 +53,8 @@ class Noise(Joint):
     """The training and test errors for equal weights and an increasing total privacy.
 
     Source: A, section X, and B, appendix B, Figure 5. A cap of 1 enforces equal weights a_i = 1/m,
-    and eta = m eps for an average guarantee eps. Setting: 200 rows, average guarantees from 0.01 to
-    10. Payments and spread do not affect the result. Varied: eta. Each draw uses one noise vector
-        for every
-    eta.
+    and eta = m eps for an average guarantee eps. The data have 200 rows, and
+    eps is 0.01 to 10. Payments and spread do not affect the result. A draw has one noise vector.
     """
 
     axis, eta_fixed = "eta", True
@@ -83,8 +81,8 @@ class Spread(Joint):
     """The effect of mu, the weight of the spread, under given guarantees.
 
     Source: A, section X, Figure 4, and B, appendix B, Figure 3 (given guarantees: B, Eq. 3).
-    Setting: guarantees uniform on [0.1, 10], sigma = 1. The mean of the noise determines the
-    weights and eta, and the model is then trained with noise. Varied: mu.
+    Guarantees are uniform on [0.1, 10], and sigma is 1. The weights and eta are computed with the
+    mean of the noise, and the model is then trained with noise. The experiment varies mu.
     """
 
     axis = "mu"
@@ -99,8 +97,8 @@ class Spread(Joint):
         "With a small mu, the buyer gives weight only to the few rows that the model fits well. A "
         "larger mu distributes the weights over more rows and reduces the errors. Equal weights "
         "require a small eta, because the guarantee of each row must not exceed the granted "
-        "guarantee. A small eta adds much noise. The papers state that the errors increase "
-        "slightly with mu. The size of this increase depends on the range of mu."
+        "guarantee. With a small eta, the noise is large. The papers state that the errors "
+        "increase slightly with mu. The size of this increase depends on the range of mu."
     )
 
     def declare(self, mu, ranks, granted):
@@ -121,9 +119,9 @@ class Spread(Joint):
 class Variance(Joint):
     """The variance of the weights as a function of the variance of c.
 
-    Source: B, appendix B, Figure 4: c uniform on [p, q], gamma = 1. Setting: a mean of 0.06, mu =
-    3, sigma = 100. With these values, the number of purchases increases from 6 to 78. Varied: the
-    prior. Each seller has the same quantile in every prior.
+    Source: B, appendix B, Figure 4, with c uniform on [p, q] and gamma = 1. The mean of c is 0.06,
+    mu = 3 and sigma = 100. With these values, the number of purchases increases from 6 to 78. The
+    experiment varies the prior. Each seller has the same quantile in every prior.
     """
 
     axis = "variance_of_c"
@@ -131,7 +129,7 @@ class Variance(Joint):
     source = "B, appendix B, Figure 4"
     stated = (
         ("weight_variance", falls, "The variance of the weights decreases with the variance of c"),
-        ("weight_variance", vanishes, "The variance of the weights tends to 0 with that of c"),
+        ("weight_variance", vanishes, "The weights become equal as the variance of c tends to 0"),
         ("two_step_weight_variance", vanishes, ALONE),
     )
     note = (
@@ -170,12 +168,12 @@ class Variance(Joint):
 
 
 class Published(Joint):
-    """The published joint problem, for which the line search returns the end of its range.
+    """The published joint problem, for which the line search returns an end of its range.
 
     Source: A, Algorithm 4, and B, section 4.2, which search eta = m eps over a grid of eps in
-    [0, L]. Setting: c uniform on [0.02, 0.10], mu = 3, sigma = 100, gamma = 1. With these values,
-    the mechanism without access to the data chooses an eta inside every range. Varied: the lower
-    end of the range, with a fixed upper end of 1000. The experiment computes the best point of the
+    [0, L]. Here c is uniform on [0.02, 0.10], mu = 3, sigma = 100 and gamma = 1. With these values,
+    the mechanism without access to the data chooses an eta inside every range. The experiment
+    varies the lower end of the range, with an upper end of 1000, and computes the best point of the
     range. No grid contains a better point.
     """
 
@@ -183,10 +181,11 @@ class Published(Joint):
     values, draws, noise = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 40, "realised"
     measure, words = "eta", "The mean eta of the joint problem"
     note = (
-        "The published objective has no minimum over eta. As eta tends to zero, it decreases "
-        "faster in the direction opposite to the noise vector than sigma/eta increases. The line "
-        "search therefore returns the smallest eta of the range, and the model is a large multiple "
-        "of the negative noise vector. Without a range, the package raises an error. A minimum "
+        "The published objective has no minimum over eta. As eta tends to zero and the model moves "
+        "opposite to the noise vector, the noise term decreases faster than sigma/eta increases. "
+        "The line search therefore returns the smallest eta of the range, and the model is a large "
+        "multiple of the negative noise vector. Without a range, the package raises an error. A "
+        "minimum "
         'exists with noise="expected" or noise="worst-case".'
     )
 
@@ -201,15 +200,15 @@ class Published(Joint):
         text = "A line search over a range of eta returns the same eta for every lower end"
         yield text, holds, "A, Algorithm 4, and B, section 4.2", detail
         decided = frames["points"].eta_decided / frames["points"].solved
-        text = "If the lower end is below 10, the line search returns it in every draw"
+        text = "If the lower end is below 10, the line search returns the lower end in every draw"
         holds = bool((decided[frames["points"].x < 10] == 1).all())
         source = "the objective decreases like -2||b||^2/(Lambda eta^2) along w = -2b/(Lambda eta)"
-        yield text, holds, source, ", ".join(f"{share:.0%}" for share in decided)
+        yield text, holds, source, f"{', '.join(f'{share:.0%}' for share in decided)} of the draws"
 
     def finding(self, frames):
         points = frames["points"]
         share = f"{points.eta_decided.sum()} of {points.solved.sum()}"
-        text = f"The line search returns an end of its range in {share} solutions."
+        text = f"The line search returns an end of its range for {share} solved draws."
         return f"{text} {super().finding(frames)}"
 
 

@@ -1,15 +1,15 @@
 """A comparison of methods that solve the joint problem.
 
 Question: the joint problem chooses the model, the weights and the total privacy. For a fixed eta,
-it is convex if the weight of the spread and the regularization are sufficiently large. Which method
-finds the best point inside and outside this convex region, and how fast?
+the problem is convex if the weight of the spread and the regularization are large enough. Which
+method finds the best point inside and outside this convex region, and how fast?
 
-Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. Methods: alternating
-minimisation (with exact steps or a conic solver), the exponential change of variables, CVXPY's
-nonlinear interface, and the papers' projected gradient descent on a grid of eta.
+Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. The methods are
+alternating minimisation (with exact steps or a conic solver), the exponential change of variables,
+CVXPY's nonlinear interface, and the papers' projected gradient descent on a grid of eta.
 
-Varied: the spread (norm or square), and the distance of an instance from the boundary of the convex
-region. Instances are Gaussian rows with a linear separator, and the Wisconsin breast-cancer data.
+The spread is a norm or a squared norm, and instances are inside or outside the convex region. The
+rows are Gaussian with a linear separator, or from the Wisconsin breast-cancer data.
 """
 
 import time
@@ -26,7 +26,7 @@ from problems.papers.methods.joint_gradient import Terms, descend, projected_gra
 from problems.papers.methods.joint_nonlinear import solve_nonlinear
 
 PRIOR = cm.Uniform(np.exp(-4), 5 * np.exp(-4))
-#: Relative tolerances for the best point, for equal objectives and for equal ends of descents.
+#: Relative tolerances for the best point, equal objectives and equal end points of descents.
 BEST, AGREE, SAME = 1e-6, 1e-5, 1e-6
 RESTARTS = 5
 INSIDE = ["alternating", "alternating, CLARABEL", "exponential", "nlp"]
@@ -34,7 +34,7 @@ INSIDE += ["projected gradient, fine grid"]
 OUTSIDE = ["alternating", "alternating, CLARABEL", "exponential, 3 starts", "nlp"]
 OUTSIDE += ["projected gradient"]
 WDBC = ["alternating", "alternating, 5 starts", "projected gradient"]
-#: Number of instances, first data seed (None: wdbc), terms, Lambda, ratio and methods of a group.
+#: Instances of each group, first seed (None: wdbc), terms, Lambda, convexity ratio and methods.
 GROUPS = {
     "inside, squared spread": (25, 100, Terms(10.0, 10.0, 0.1, squared=True), None, 0.5, INSIDE),
     "inside, norm": (25, 200, Terms(1.0, 10.0, 0.1, cap=2.0), None, 0.5, INSIDE),
@@ -116,7 +116,7 @@ def attempt(group, number, name):
 
 
 def _nonlinear(joint, terms, rng):
-    """Return the best result from the zero model, the class means and a random model."""
+    """Solve from the zero model, the class means and a random model. Return the best result."""
     slope = joint.X.T @ joint.y / (2 * len(joint.y)) / joint.regularization
     drawn = np.linalg.norm(slope) * rng.normal(size=slope.size) / np.sqrt(slope.size)
     ends = []
@@ -199,30 +199,31 @@ def claims(frames):
     text = "2*Lambda*mu > m is sufficient but not necessary for convexity"
     holds = bool(squared.inside.sum() > squared.paper_certifies.sum())
     detail = (
-        f"it certifies {squared.paper_certifies.sum()} of {len(squared)} instances, and "
-        f"2*Lambda*mu > sigma_max(X)^2 certifies {squared.inside.sum()}; in the median, Lambda can "
-        f"be {needed:.2g} times smaller"
+        f"this condition certifies {squared.paper_certifies.sum()} of {len(squared)} instances, "
+        f"and 2*Lambda*mu > sigma_max(X)^2 certifies {squared.inside.sum()}; the median ratio of "
+        f"the two bounds is {needed:.2g}"
     )
     yield text, holds, "A, after Theorem VIII.1", detail
     convex = runs[(runs.method == "exponential") & runs.exponential_convex]
     reached = convex.excess + convex.starts_range <= AGREE
     text = "A descent in z = log(a) reaches the minimum for Lambda > lambda_conv"
     detail = (
-        f"on {reached.sum()} of {len(convex)} instances, and on {reached[~convex.inside].sum()} "
+        f"on {reached.sum()} of {len(convex)} instances, including {reached[~convex.inside].sum()} "
         f"of the {(~convex.inside).sum()} instances that are not convex in a"
     )
     yield text, reached.to_numpy(), "B, Theorem 4.1", detail
 
 
 def finding(frames):
-    """Compare the objectives of all methods with those of alternating minimisation."""
+    """Compare the objectives of all methods with the objectives of alternating minimisation."""
     solved = frames["runs"].query("status == 'solved' and group != 'breast cancer'")
     runs = solved.merge(frames["instances"], on=["group", "instance"]).query("not inside")
     excess = runs.pivot_table(index=["group", "instance"], columns="name", values="excess")
     others = excess.columns.drop("alternating")
     gaps = [compare(*excess[[each, "alternating"]].dropna().T.to_numpy()) for each in others]
     nearest = int(np.argmin([gap.estimate for gap in gaps]))
-    words = f"The mean excess of “{others[nearest]}”", "the mean excess of “alternating”"
+    names = ("The", others[nearest]), ("the", "alternating")
+    words = (f"{article} mean excess of the objective with “{name}”" for article, name in names)
     best = (excess <= BEST).sum().sort_values(ascending=False)
     return (
         f"On {len(excess)} instances outside the convex region, the best objective is found "
@@ -247,11 +248,11 @@ def report(frames):
     figure = bars(shares, "share", "name", xlabel=f"Instances within {BEST:g} of the best (%)")
     page.add(figure, caption="Share of instances on which each method found the best point.")
     page.add(
-        "Projected gradient descent uses a grid of eta, and the best eta lies between two grid "
-        "points. As a function of z, the objective is convex for Lambda above lambda_conv. The "
-        "set of z for which the weights sum to one is not convex, so several local minima can "
-        "exist. The times apply to these implementations and tolerances on one machine. The "
-        "solutions have no privacy guarantee."
+        "Projected gradient descent uses a grid of eta, and the best eta can lie between two grid "
+        "points. As a function of z = log(a), the objective is convex for Lambda above "
+        "lambda_conv. The set of z for which the weights sum to one is not convex, so several "
+        "local minima can exist. The times apply to these implementations and tolerances on one "
+        "machine. The solutions have no privacy guarantee."
     )
     for name in ("instances", "runs", "descents"):
         page.add(frames[name], caption=name.capitalize(), name=name, appendix=True)

@@ -2,16 +2,17 @@
 
 Question: a buyer needs a classifier of tumours and pays patients for their privacy loss. The joint
 problem uses the records to choose the model, the weights and the total privacy. The two-step
-mechanism uses only the reports. Is the joint problem better than the two-step mechanism and the
-naive model?
+mechanism uses only the reports. Is the overall error of the joint problem smaller than the errors
+of the two-step mechanism and the naive model?
 
 Source: Fig. 2 of A and B with the joint objective of B, Eq. (10). In the papers, the noise is drawn
-before the choice and is part of the objective, which has no minimum. Here the purchase depends on
-the mean of the noise, and the released model has noise. All candidates were fixed in advance.
+before the choice and is part of the objective, which then has no minimum. Here the purchase depends
+on the mean of the noise, and the released model is trained with noise.
 
-Varied: gamma, and whether sensitivities are correlated with the mean radius. For every gamma, each
-model has several candidates (mu, sigma, Lambda) or (eta, Lambda). The selected candidate minimises
-the error on public validation rows plus gamma times payments, with the same 15 noise draws.
+Sensitivities are independent of the mean radius or correlated with it. For every gamma, each model
+has candidates (mu, sigma, Lambda) or (eta, Lambda), which were fixed in advance. The selected
+candidate minimises the error on public validation rows plus gamma times the payments. All
+candidates use the same 15 noise draws.
 """
 
 from itertools import product
@@ -92,7 +93,7 @@ def compute(quick=False):
             candidates.append(row)
             result.append((market, bought, paid, test))
     candidates = pd.DataFrame(candidates)
-    # Among ties, select the largest Lambda, and then the first candidate.
+    # Break ties by the largest Lambda, and then by the order of the candidates.
     keys = ["validation_overall", "regularization"]
     order = candidates.sort_values(keys, ascending=[True, False])
     chosen = order.groupby(KEY, sort=False).head(1).sort_index()
@@ -106,7 +107,7 @@ def compute(quick=False):
 
 
 def _described(rows, row, market, bought, paid, test):
-    """Return the row of the curve, the noise draws and the sellers of a selected candidate."""
+    """Return a row of the curve, the noise draws and the sellers for a selected candidate."""
     joint = cm.JointMarket(market, rows.X_train, rows.y_train, regularization=row.regularization)
     guarantee, model = np.nan, getattr(bought, "model", None)
     if row.model == "two-step":
@@ -148,16 +149,16 @@ def claims(frames):
         overall[scenario] = error + gamma * paid
         up, words = rises(error)
         down = bool((np.diff(paid[0]) <= 0).all() and paid[0, -1] < paid[0, 0])
-        text = f"As gamma increases, errors increase and payments decrease, {scenario} reports"
+        text = f"As gamma increases, errors increase and payments decrease ({scenario} reports)"
         detail = f"test error {words}; payments {paid[0, 0]:.3g} to {paid[0, -1]:.3g}"
         yield text, [*up, down], "A and B, Fig. 2a", detail
         pairs = zip(overall[scenario].T, (naive + gamma * cost).T, strict=True)
         gaps = pd.Series([compare(*pair) for pair in pairs], gamma)
         worst = gaps.map(lambda gap: gap.estimate).idxmax()
-        text = f"The overall error is below that of the naive model, {scenario} sensitivities"
+        text = f"The overall error is below the error of the naive model ({scenario} sensitivities)"
         holds = gaps.map(lambda gap: gap.verdict == "lower").astype(bool)
         detail = f"At gamma = {worst:g}: " + gaps[worst].sentence(
-            "the overall error of the joint model", "that of the naive model"
+            "the overall error of the joint model", "the overall error of the naive model"
         )
         yield text, holds, "A and B, Fig. 2b", detail
     means = {name: values.mean(axis=0) for name, values in overall.items()}
@@ -189,7 +190,7 @@ def report(frames):
         page.add(figure, caption=f"{words.capitalize()} with 95% intervals.")
     figure = lines(curve, "gamma", "payments", hue="model", panels="scenario", log="xy")
     page.add(figure, caption="Expected payments.")
-    page.add(curve, caption="Parameters by validation error.", name="curve", appendix=True)
+    page.add(curve, caption="Selected candidates of each model.", name="curve", appendix=True)
     page.add(
         "The set of candidates affects the results more than the choice of the model. If the "
         "candidates include a small mu, the joint problem buys from a few patients, and its "

@@ -29,7 +29,7 @@ def efficient(values):
 
 
 def distinct(points):
-    """Return the distinct efficient points. All promises that do not bind give the same point."""
+    """Return the distinct efficient points. All non-binding promises give the same point."""
     return points[points.efficient & ~points[CRITERIA].round(9).duplicated()]
 
 
@@ -51,13 +51,14 @@ def solve(seed, gamma, promise):
 class Promise(Experiment):
     """Error, payments and the largest epsilon as functions of a promised epsilon.
 
-    Source: A, section III, with an upper bound on every epsilon. Varied: gamma and the promise, for
-    the same 200 sellers. The error is the objective without payments, and no model is trained.
+    Source: A, section III, with an upper bound on every epsilon. The error is the objective without
+    payments, and no model is trained. All markets of the grid have the same 200 sellers.
     """
 
     note = (
-        "All points use the same draw of sellers. A point is efficient if no computed point is "
-        "better. Better points may exist between the computed points."
+        "All points use the same draw of sellers. A point is efficient if no computed point "
+        "reduces the error, the payments or the largest epsilon without increasing another of "
+        "these quantities. Points between the computed points were not tested."
     )
 
     def compute(self, quick=False):
@@ -137,15 +138,15 @@ class Variants(Experiment):
         return (
             "At an equal largest epsilon, a cap on weights changes the objective by "
             f"{change.min():+.1%} to {change.max():+.1%} relative to a limit on guarantees "
-            f"({len(change)} points; the curve of the limits is interpolated)."
+            f"({len(change)} points; the objectives with a limit are interpolated)."
         )
 
     def pages(self, page, frames):
         runs = frames["runs"][frames["runs"].status == "solved"]
         figure = lines(runs, "expected_payments", "error", hue="market", log="x")
-        page.add(figure, caption="Error and expected payments, with one point for each value.")
+        page.add(figure, caption="Error and expected payments for each gamma and limit.")
         figure = lines(runs, "epsilon_max", "objective", hue="market", log="x")
-        page.add(figure, caption="Objective and largest epsilon, with one point for each value.")
+        page.add(figure, caption="Objective and largest epsilon for each gamma and limit.")
         for name, frame in frames.items():
             if len(frame):
                 name = name.replace("_", "-")
@@ -153,10 +154,10 @@ class Variants(Experiment):
 
 
 class Limits(Together):
-    """The experiments on limits of guarantees and weights.
+    """The experiments on limits on guarantees and on weights.
 
     Question: a buyer limits the epsilon of every seller, or caps the weight of every seller. How
-    much does each limit increase the error and the payments, and which limit costs less?
+    much does each limit increase the error and the payments, and which limit is less expensive?
     """
 
     title = "The cost of a small epsilon"

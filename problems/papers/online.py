@@ -6,7 +6,7 @@ from problems.papers.methods import Experiment, Together
 from problems.papers.methods.online_draws import SIZES, claim, floor, pages, run
 from problems.papers.methods.verdicts import approaches_one, curves, falls, falls_as_power
 
-FIGURE, ABOVE = "A, section VI.B, Fig. 3", "A, Lemma IX.2, for a prior that starts above 0"
+FIGURE, ABOVE = "A, section VI.B, Fig. 3", "A, Lemma IX.2, for a prior with support above 0"
 RATE = "For every fraction, the loss is O(m^(-1/4))"
 LARGER = "The loss relative to the optimum of the arrived sellers decreases with the fraction"
 ENOUGH = "Payments decrease to their limit, so a bounded budget is sufficient"
@@ -30,9 +30,9 @@ class Online(Experiment):
     def finding(self, frames, share=1.0):
         draws = frames["draws"].query("policy == @self.rule and fraction == @share")
         last = draws[draws["size"] == draws["size"].max()]
-        came = "" if share == 1 else f" if {share:.0%} of them arrive"
+        came = "" if share == 1 else f", of whom only {share:.0%} arrive,"
         size = last["size"].iloc[0]
-        words = f"The loss of “{self.rule}” for {size:,} expected sellers of {self.prior}{came}"
+        words = f"The loss of “{self.rule}” for {size:,} sellers with prior {self.prior}{came}"
         gap = compare(last.loss, last.offline)
         return gap.sentence(words, "the loss of the optimum in hindsight")
 
@@ -44,10 +44,10 @@ class Uniform15(Online):
     """A's Figure 3 on U[1, 5].
 
     Source: A, section VI.B, Figure 3. The paper does not state mu, sigma, gamma and the number of
-    draws, which are 1, 1, 1 and 20 here. The prior of the paper violates its Assumption IV.3, which
-    requires sellers with sensitivities near zero. Algorithm 3 is therefore not defined for this
-    prior. It approximates the rule "expectation", which is A's Eq. (14) with expectations instead
-    of sums and does not need this assumption. Varied: the number of sellers m.
+    draws. Here mu = sigma = gamma = 1, with 20 draws. The prior of the paper violates Assumption
+    IV.3, which requires sellers with sensitivities near zero, so Algorithm 3 is not defined. The
+    rule "expectation", A's Eq. (14) with expectations instead of sums, does not need this
+    assumption. Algorithm 3 approximates this rule.
     """
 
     prior, policies = cm.Uniform(1.0, 5.0), ["expectation", "replanned"]
@@ -70,7 +70,7 @@ class Uniform04(Online):
 
     Source: A, section VI.B, Figure 3, and Lemma IX.2. The paper's figure uses U[1, 5], for which
     Algorithm 3 is not defined. The prior U[0, 4] has the same width and satisfies Assumption IV.3.
-    For U[0, q], Algorithm 3 and the general rule are equal. Varied: m and the policy.
+    For U[0, q], Algorithm 3 and the general rule are equal. The experiment varies m and the policy.
     """
 
     prior, rule = cm.Uniform(0.0, 4.0), "algorithm-3"
@@ -94,9 +94,9 @@ class Uniform04(Online):
 class NearZero(Online):
     """Sensitivities that are close to zero, with the prior U[0.01, 4.01].
 
-    Source: B, Theorem 3.4. The loss tends to 2 sqrt(sigma gamma p) = 0.2, and noise and payments
-    contribute 0.1 each. Payments of sqrt(sigma p/gamma) = 0.1 are therefore sufficient for any
-    number of sellers. Varied: m.
+    Source: B, Theorem 3.4. The lowest virtual cost is p = 0.01. The loss tends to 2 sqrt(sigma
+    gamma p) = 0.2, and noise and payments contribute 0.1 each. Payments of sqrt(sigma p/gamma) =
+    0.1 are therefore sufficient for any number of sellers.
     """
 
     prior = cm.Uniform(0.01, 4.01)
@@ -106,7 +106,7 @@ class NearZero(Online):
         ("The loss is O(m^(-1/4))", ABOVE, falls_as_power, "loss"),
     )
     note = (
-        "The limit is 10 times smaller than the limit for p = 1, and the loss is close to it only "
+        "The limit is 10 times smaller than for p = 1, and the loss approaches this limit only "
         "with many more sellers. With fewer sellers, the loss decreases at the rate for p = 0."
     )
 
@@ -120,12 +120,12 @@ class Fraction(Online):
     """The arrival of only a fraction xi of the m expected sellers.
 
     Question: a buyer plans for m sellers, but only a fraction xi of these sellers arrives. Earlier
-    offers remain valid, so the buyer buys less privacy and adds more noise. How large is the loss
-    relative to the loss of a buyer who knows all reports and the number of sellers?
+    offers remain valid, so the buyer buys less privacy than planned. How large is the loss relative
+    to the loss of a buyer who knows all reports and the number of sellers?
 
     Source: A, Theorem V.1, which bounds an objective with a trained model and states no constants.
     The loss here is the bound of A, Eq. (11), after xi*m sellers. For U[0, 4], the general rule is
-    Algorithm 3. The policies do not use the fraction. Varied: the fraction and m.
+    Algorithm 3. The policies do not use the fraction. The experiment varies the fraction and m.
     """
 
     title, prior, rule = "Fewer sellers than expected", cm.Uniform(0.0, 4.0), "algorithm-3"
@@ -135,11 +135,11 @@ class Fraction(Online):
         (LARGER, "A, Theorem V.1", falls, "ratio", ("along", "fraction")),
     )
     note = (
-        "If a rule buys nothing from few sellers, its loss is infinite. Such draws are counted and "
-        "excluded from the averages. The paper does not state the limit of the ratio, which "
-        "follows from A, Eqs. (36) and (37). Half of the planned loss is spread, a quarter is "
-        "noise and a quarter is payments. The fraction multiplies these three parts by xi^(-1/2), "
-        "1/xi and xi. It multiplies the optimum of the arrived sellers by xi^(-1/4)."
+        "If a rule buys nothing, its loss is infinite. Such draws are counted and excluded from "
+        "the averages. The limit of the ratio is not stated in A, but follows from A, Eqs. (36) "
+        "and (37). Half of the planned loss is spread, a quarter is noise and a quarter is "
+        "payments. For a fraction xi, these parts are multiplied by xi^(-1/2), 1/xi and xi. The "
+        "optimum of the arrived sellers is multiplied by xi^(-1/4)."
     )
 
     def compute(self, quick=False):
@@ -165,19 +165,18 @@ class Learning(Online):
 
     Source: the papers assume a known prior (A, section V). The prior is U[0, 4] and the guess is
     U[0, 10], so sellers are cheaper than the buyer expects. The policy "learnt" is compared with
-    "replanned". The policy "guess", which does not update the guess, is compared with
-    "expectation". Varied: m and the policy.
+    "replanned", and the policy "guess", which keeps the guess, is compared with "expectation".
     """
 
     title, prior = "Learning the prior while sellers arrive", cm.Uniform(0.0, 4.0)
     policies, sizes = ["replanned", "expectation", "learnt", "guess"], [10**k for k in range(2, 7)]
     note = (
         "The learning policy combines the earlier reports and 20 quantiles of the guess into a "
-        "prior. It computes a new plan whenever the number of sellers has increased by half, or "
-        "the number of remaining sellers has decreased by the same factor. It buys nothing from "
-        "the first 10 sellers. A quote depends only on earlier reports, so the true report remains "
-        "the best report of each seller. A guess that is too low increases the loss more than a "
-        "guess that is too high, because the policy waits for cheap sellers who do not exist."
+        "prior. It computes a new plan whenever the number of arrived sellers has increased by a "
+        "factor of 1.5, or the number of remaining sellers has decreased by this factor. It buys "
+        "nothing from the first 10 sellers. A quote depends only on earlier reports, so the true "
+        "report remains the best report of each seller. A guess that is too low increases the loss "
+        "more than a guess that is too high, because the policy waits for nonexistent sellers."
     )
 
     def compute(self, quick=False):
@@ -190,14 +189,14 @@ class Learning(Online):
         loss = last.pivot_table(index="draw", columns="policy", values="loss").dropna()
         gain = compare(loss["learnt"], loss["guess"])
         text = "With many sellers, learning the prior has a smaller loss than using the guess"
-        detail = gain.sentence("The loss of learning", "the loss of using the guess")
+        detail = gain.sentence("The loss of learning the prior", "the loss of using the guess")
         yield text, gain.verdict == "lower", "our design", detail
         holds, detail = falls(curves(draws[draws.policy == "learnt"], "regret", "size"))
         yield "The regret of learning decreases with m", holds, "our design", detail
 
     def finding(self, frames):
         *_, detail = next(iter(self.claims(frames)))
-        return f"With {self.sizes[-1]:,} sellers: {detail[0].lower()}{detail[1:]}"
+        return f"With {self.sizes[-1]:,} sellers, {detail[0].lower()}{detail[1:]}"
 
 
 class Uniform(Together):

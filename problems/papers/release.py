@@ -18,8 +18,7 @@ def releases(updates, low, rounds):
     return {
         "interactive, paper": ("interactive", {"max_updates": updates, "accounting": "paper"}),
         "interactive": ("interactive", {"max_updates": updates}),
-        # The threshold of the theory, 4 log(2T/beta) = 39.6 scales, is for the worst case. The
-        # guarantee does not depend on the threshold.
+        # Any threshold is private. The threshold of K is 4 log(2T/beta), or 39.6 noise scales.
         "interactive, low threshold": ("interactive", {"max_updates": low, "threshold": 5.0}),
         "semi-interactive, paper": ("semi-interactive", laplace | {"accounting": "paper"}),
         "semi-interactive, Laplace": ("semi-interactive", laplace),
@@ -45,8 +44,8 @@ class Predictions(Study, Experiment):
 class Circles(Predictions):
     """Releases on two circles.
 
-    Of the values 0.01, 0.03 and 0.1, lambda = 0.01 has the highest accuracy without noise at
-    gamma = 4 on other draws. A release accepts at most this number of public points.
+    Of the values 0.01, 0.03 and 0.1, lambda = 0.01 has the highest accuracy without noise at gamma
+    = 4 on other draws. A release accepts at most ``most_points`` public points.
     """
 
     shape = (0.15, 0.4)
@@ -69,7 +68,7 @@ class Wdbc(Predictions):
 
     Without noise, gamma = 2 and lambda = 0.01 have the highest accuracy in ten folds of the public
     validation rows (95.6%). In 31 dimensions, a net of the ball has too many points for memory, so
-    no release is non-interactive. The public points are the validation rows without labels.
+    the non-interactive release is refused. The public points are the unlabelled validation rows.
     """
 
     where, gamma, fits, draws = "breast-cancer records", 2.0, 3, 3
@@ -78,9 +77,9 @@ class Wdbc(Predictions):
     del releases["non-interactive, paper"]
     note = (
         "If the noise of an interactive release is larger than every prediction, the public model "
-        "is never updated and predicts zero, which means benign. Its accuracy is then the share of "
-        "benign rows. The linear model has delta = 0 and does not release predictions of the "
-        "kernel model."
+        "is never updated and predicts zero. All rows are then classified as benign, and the "
+        "accuracy is the share of benign rows. The linear model has delta = 0 and does not release "
+        "predictions of the kernel model."
     )
 
     def __init__(self):
@@ -100,7 +99,7 @@ class Releases(Together):
     """The releases on both data sets.
 
     Question: the three methods of K and a Gaussian process release predictions of a kernel model.
-    How accurate are these predictions compared with the predictions of a private linear model?
+    How accurate are these predictions, compared with the predictions of a private linear model?
     """
 
     title = "Predictions instead of a model"

@@ -1,4 +1,4 @@
-"""Personalised privacy for ridge regression: the tables of R, and uses of its error bound."""
+"""Personalised privacy for ridge regression: the tables of R, and uses of R's error bound."""
 
 from dataclasses import replace
 
@@ -9,13 +9,13 @@ from convexmarket.report.figures import lines
 from problems.papers.methods import Experiment, Together
 from problems.papers.methods.ridge_losses import CLOSE, ORDER, Levels, Study, Sweep, run
 
-#: Shares of groups in the later tables of R, and the values of its sweeps on both data sets.
+#: Shares of groups in the later tables of R, and the values of R's sweeps on both data sets.
 OTHER = Levels(f_conservative=0.54, f_medium=0.37)
 CONSERVATIVE, SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 MEDIUM, ROWS = tuple(np.arange(1, 11) / 20), tuple(np.arange(1, 11) / 10)
 CAVEAT = (
     "The baseline of Jorgensen et al. is implemented as published, with less noise for larger "
-    "samples. Its guarantee for the replacement of one row is not proven. The paper reports one "
+    "samples. No guarantee for the replacement of one row is proven. The paper reports one "
     "draw of data and privacy levels, whereas this report contains medians and ranges over draws. "
     "The losses on test rows are not private, so a buyer must not use them to choose lambda."
 )
@@ -28,7 +28,7 @@ TITLES = {
 
 
 class Ridge(Study, Experiment):
-    """The losses of all methods over the sweeps of a study. The report shows some sweeps."""
+    """The losses of all methods over the sweeps of a study."""
 
     where = "On synthetic data"
     methods, versus = (*ORDER, "pdp_op_tight"), ("pdp_op", "jorgensen_max")
@@ -40,7 +40,7 @@ class Ridge(Study, Experiment):
 
     def claims(self, frames):
         gains = frames["gains"].query("method == 'pdp_op_tight'")
-        text = "The tight sensitivity never has a larger loss than the sensitivity of the paper"
+        text = "The tight sensitivity never increases the loss of PDP-OP"
         source = "this package: half of R's bound on the norm of the model"
         detail = f"ratio of the losses {gains.ratio.min():.3g} to {gains.ratio.max():.3g}"
         yield text, bool((gains.ratio <= 1 + 1e-9).all()), source, detail
@@ -57,7 +57,7 @@ class Ridge(Study, Experiment):
         means = wide.groupby(level="draw").mean()
         gap, count = compare(means[first], means[second]), at.value_counts()
         ratio, low, high = np.exp([gap.estimate, gap.low, gap.high])
-        counts = ", ".join(f"{word} ({count[word]})" for word in count.index)
+        counts = ", ".join(f"“{word}” ({count[word]})" for word in count.index)
         return (
             f"{self.where}, the loss of {TITLES[first]} is {ratio:.3g} times the loss of "
             f"{TITLES[second]} (geometric mean over all sweeps, 95 % interval {low:.3g} to "
@@ -83,7 +83,7 @@ class Ridge(Study, Experiment):
             "published": "Published losses and the losses of this report.",
             "orderings": "Values for which the order of the methods holds.",
             "gains": "Losses with tight sensitivity and optimal weights, relative to PDP-OP.",
-            "confirmation": "Simulated and exact losses of some cells.",
+            "confirmation": "Simulated and exact losses for some settings.",
         }.items():
             if len(frames.get(name, ())):
                 page.add(frames[name], caption=caption, name=name)
@@ -93,7 +93,7 @@ class Ridge(Study, Experiment):
 
 
 class Published(Ridge):
-    """Claims of R: the order of the methods, and tables with at least 80% of cells reproduced."""
+    """The claims of R. A table counts as reproduced if at least 80% of its cells agree."""
 
     def claims(self, frames):
         orders = frames["orderings"]
@@ -115,9 +115,9 @@ class Synthetic(Published):
     """The tables of R on synthetic data.
 
     Source: R, section 4 and appendix B, tables 1, 3, 5, 7, 9, 11 and 13. The paper does not state
-    the number of rows for tables 1 and 3. A run with 100 rows, split 80/20, reproduces its figures.
-    Varied: lambda, the levels of privacy and their shares, and the number of rows. The caption of
-    table 11 states shares of .34/.43, but its figures fit .54/.37. The experiment uses both pairs.
+    the number of rows for tables 1 and 3. A run with 100 rows, split 80/20, reproduces the figures.
+    The caption of table 11 states shares of .34/.43, but the figures in the table fit .54/.37. The
+    experiment uses both pairs of shares.
     """
 
     lambdas = (1, 3, 5, 7, 10, 15, 20, 25, 50, 75, 100, 125, 150, 175, 200, 300, 400, 500)
@@ -148,9 +148,9 @@ class Medical(Published):
     """The tables of R on medical costs.
 
     Source: R, section 4 and appendix B, tables 2, 4, 6, 8, 10, 12 and 14. The paper does not list
-    its columns. Three numerical columns, the full coding of three categories and a constant
-    reproduce its figures. The scaling in the paper leaks the extremes of the private rows. Here the
-    ranges are public. Varied: lambda, the privacy levels and their shares, and the number of rows.
+    the columns. Three numerical columns, the full coding of three categories and a constant
+    reproduce the figures. The scaling in the paper leaks the extremes of the private rows. Here the
+    ranges are public.
     """
 
     data, where = "medical", "On medical costs"
@@ -168,10 +168,10 @@ class Medical(Published):
 class Bound(Ridge):
     """The choice of lambda and of the perturbed quantity.
 
-    Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. Setting:
-    5 features, labels with a standard deviation of 0.05, and the paper's levels of privacy. The
-    perturbations of sums and of the objective use the exact lattice noise of the learners. PDP-OP
-    uses the noise of the paper. Varied: lambda and the number of rows.
+    Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. The data
+    have 5 features, and labels with a standard deviation of 0.05. The privacy levels are from R.
+    The perturbations of sums and of the objective use the exact lattice noise of the learners.
+    PDP-OP uses the noise of the paper.
     """
 
     data = (100_000, 5, 0.05)
@@ -197,12 +197,12 @@ class Bound(Ridge):
         named = bound.regularization[bound.total.idxmin()]
         near = loss.pdp_op.iloc[np.abs(np.log(loss.index / named)).argmin()]
         factor = near / loss.pdp_op.min()
-        text = "The lambda that minimises the bound at most doubles the smallest loss of PDP-OP"
+        text = "With the lambda of the smallest bound, PDP-OP has at most twice its smallest loss"
         detail = f"lambda = {named:.3g}, {factor:.3g} times the minimum"
         yield text, bool(factor <= 2), "R, Theorem 3.6", detail
         for name in [each for each in self.perturbations if each in loss]:
             ratio = loss[name].min() / loss.pdp_op.min()
-            text = f"At the best lambdas, {name} perturbation has a smaller loss than PDP-OP"
+            text = f"At the best lambdas, the perturbation “{name}” has a smaller loss than PDP-OP"
             detail = f"ratio of the smallest losses {ratio:.3g}"
             yield text, bool(ratio < 1), "R, section 5", detail
         yield from super().claims(frames)
@@ -211,10 +211,10 @@ class Bound(Ridge):
 class Weights(Ridge):
     """The choice of weights under the same guarantees.
 
-    Source: R, Theorem 3.6, which has no experiment in R. Setting: 2 features, 4,000 people, labels
-    with a standard deviation of 0.5 around a weak linear signal. Liberals grant an epsilon of 100,
-    which gives no protection. With an epsilon of 10, both choices of weights have the same loss at
-    every lambda. Varied: lambda and the assumed noise of the labels.
+    Source: R, Theorem 3.6 (R has no experiment on weights). The data are 4,000 people with 2
+    features, and labels with a standard deviation of 0.5 around a weak linear signal. Liberals
+    grant an epsilon of 100, which gives no protection. With an epsilon of 10, both choices of
+    weights have the same loss at every lambda.
     """
 
     data = (5000, 2, 0.5)
@@ -237,7 +237,7 @@ class Weights(Ridge):
 
     def claims(self, frames):
         gains = frames["gains"].query("method == 'pdp_op_optimal' and loss == 'unreg'")
-        text = "The weights that minimise the bound never have a larger loss than PDP-OP"
+        text = "The weights that minimise the bound never increase the loss of PDP-OP"
         holds = (gains.ratio <= 1 + 1e-9).to_numpy()
         detail = f"ratio of the test losses {gains.ratio.min():.3g} to {gains.ratio.max():.3g}"
         yield text, holds, "R, Theorem 3.6", detail
@@ -253,8 +253,8 @@ class Tables(Together):
     """The experiments on both data sets of R.
 
     Question: some people require much more privacy than others, so PDP-OP uses weights proportional
-    to the epsilons. How does its loss compare with the losses of two baselines? The baselines use
-    the smallest epsilon for all rows, or sample the rows with small epsilons.
+    to the epsilons. How does its loss compare with the losses of two baselines? One baseline uses
+    the smallest epsilon for all rows, and the other samples the rows with small epsilons.
     """
 
     title = "Personalised privacy for ridge regression"

@@ -19,9 +19,9 @@ PAGE = ROOT / "docs/benchmarks.md"
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 INTRODUCTION = """# Benchmarks
 
-`python -m tests.benchmarks` writes this page. Each ratio of times is a ratio of median times. The
-functions that it compares are called alternately in one run. Times in seconds depend on the
-machine. The benchmarks check gaps and numbers of solves, but not times.
+`python -m tests.benchmarks` writes this page. Each ratio of times compares the median times of two
+functions that are called alternately in one run. Times in seconds depend on the machine. The
+benchmarks check gaps and numbers of solves, but not times.
 
 [Large lists](large-lists.md) contains measurements for lists of up to 10^8 sellers and for lists
 that are stored in partitions. The [reports](../reports/README.md) compare solvers and formulations,

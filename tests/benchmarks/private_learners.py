@@ -34,19 +34,19 @@ error divided by the variance of the labels. The error of a classification is th
 labels. With mixed guarantees, the epsilon of each row is multiplied by one third or five thirds at
 random.
 
-The rules for regularization and threshold were chosen on synthetic data. Of the data sets below,
-wdbc, wine and digits influenced the exponent of one quarter in the rule for Lambda. On synthetic
-data, the errors for exponents from one quarter to one half differ by at most 1.5 per cent. On wdbc,
-an exponent of one quarter gives smaller errors than the larger exponents. The minimum of lambda and
-the value of tol were chosen after runs on the linear set. The Friedman and diabetes data were also
-used during development. Therefore, no data set below is fully held out.
+The rules for the regularization and for the Huber threshold were chosen on synthetic data. Of the
+data sets below, wdbc, wine and digits influenced the exponent of one quarter in the rule for
+Lambda. On synthetic data, the errors for exponents from one quarter to one half differ by at most
+1.5 per cent. On wdbc, an exponent of one quarter gives smaller errors than the larger exponents.
+The minimum of lambda and the value of tol were chosen after runs on the linear set. The Friedman
+and diabetes data were also used during development, so no data set is held out.
 
 The features of wdbc are nearly collinear. The models of wdbc have larger norms than the rule
 assumes, so the optimal Lambda is about a quarter of the rule's Lambda. The public inputs of the
 rule do not reveal this property. On a single split of wdbc at epsilon 1, the ratio of the default
 error to the best error was 1.67 for a constant scale s of 2.5, and 1.46 for a constant scale of
 3.5. Compared with a scale of 2.5, a scale of 3.5 increases the error by at most 9 per cent on wine.
-On digits, made 6000 and three synthetic sets, the increase is at most 4 per cent. The synthetic
+On digits, "made 6000" and three synthetic sets, the increase is at most 4 per cent. The synthetic
 sets have 20 independent, 80 independent or 20 redundant features. For a scale proportional to the
 square root of the number n of features, the ratio was 1.43 for wdbc, but 1.51 for 80 independent
 features. The rule therefore uses s = 0.72 sqrt(min(n, 32)).
@@ -54,8 +54,8 @@ features. The rule therefore uses s = 0.72 sqrt(min(n, 32)).
 In the following table, the ratio is the default error divided by the error of the best setting. The
 geometric mean of the ratios is {mean:.3f}, and the largest ratio is {worst:.2f}. Errors are means
 of up to {draws} draws of the split and of the noise. The same draws are used for the default and
-for the other settings. The last column is the standard error of the ratio. In the ratio, an error
-of less than one wrong test row is replaced by one wrong test row.
+for the other settings. The last column is the standard error of the ratio. In the ratio, errors
+below the error of one wrong test row are replaced by this error.
 
 """
 

@@ -18,9 +18,9 @@ def begin(title, doc, finding, claims):
 
 
 class Experiment:
-    """One of several experiments in a module. Its methods are the three functions of a script.
+    """One of several experiments in a module, with the three functions of a script as methods.
 
-    A subclass defines the docstring of a script, the title of its report, and a note. ``finding``
+    A subclass defines a docstring with a question, the title of the report, and a note. ``finding``
     summarises the tables in a sentence, and ``pages`` adds figures and tables to the report.
     """
 

@@ -121,6 +121,6 @@ def pages(page, frames, axis, log="x"):
         shown = long[long.measure.isin(names)]
         figure = lines(shown, axis, "mean", hue="measure", log=log, ylabel="error", **ends)
         page.add(figure, caption=f"{caption}. The bands are 95% intervals over draws.")
-    page.add(frames["points"], caption="Means over draws and standard errors.", name="points")
+    page.add(frames["points"], caption="Means and standard errors over the draws.", name="points")
     page.add(frames["draws"], caption="Results of every draw.", name="draws", appendix=True)
     page.add(WARNING)

@@ -1,8 +1,8 @@
 """The papers' method for the joint problem: projected gradient descent on a grid of eta.
 
-For each eta = m*eps_avg of a grid, a descent updates model and weights together, from a random
-model and equal weights. The method selects the best point (A, Algorithm 4). The best eta can lie
-between two points, and a descent can stop early. With ``logarithms``, the descent updates z =
+For each eta = m*eps_avg of a grid, a descent updates model and weights together, starting from a
+random model and equal weights. The method selects the best point (A, Algorithm 4). The best eta can
+lie between two points, and a descent can stop early. With ``logarithms``, the descent updates z =
 log(a) and projects onto the set sum exp(z) = 1, which is not convex (B, section 4.2).
 """
 
@@ -17,7 +17,7 @@ from convexmarket.allocation.simplex import project_capped_simplex
 
 @dataclass(frozen=True)
 class Terms:
-    """Weights of a market, its cap, and whether the spread is the squared norm."""
+    """Weights of the objective, the cap, and whether the spread is the squared norm."""
 
     mu: float
     sigma: float
@@ -39,7 +39,7 @@ def slopes(joint, terms, model, weights, eta):
 
 
 def project_logarithms(v):
-    """Project v onto sum exp(z) = 1 by solving z + tau*exp(z) = v. Return NaN without solution."""
+    """Project v onto sum exp(z) = 1 by solving z + tau*exp(z) = v, or return NaN if it fails."""
 
     def nearest(tau):
         turn = -(1 - 1e-12) / np.e
@@ -61,7 +61,7 @@ def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations
     """Run a descent at one eta from equal weights. Return model, weights and objective.
 
     Each iteration increases the step by a tenth, and halves it until the objective is below a
-    quadratic bound. A second bound uses gradients, because differences can be rounding errors.
+    quadratic bound. A bound on gradients is also checked, because differences have rounding errors.
     """
     m = len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)

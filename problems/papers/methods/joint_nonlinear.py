@@ -1,7 +1,7 @@
 """The joint problem as a nonlinear program in CVXPY's nonlinear interface.
 
-Products of variables violate the DCP rules. ``solve(nlp=True)`` accepts them and passes derivatives
-to a local solver. The method requires CVXPY 1.9 and the solver Uno (unopy).
+Products of variables violate the DCP rules. ``solve(nlp=True)`` accepts such products and passes
+derivatives to a local solver. The method requires CVXPY 1.9 and the solver Uno (unopy).
 """
 
 import contextlib

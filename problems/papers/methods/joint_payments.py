@@ -1,10 +1,10 @@
-"""Payments for the joint problem (A, Theorem III.3). A local optimum has no truthful payments.
+"""Payments for the joint problem (A, Theorem III.3). Truthful payments require a global optimum.
 
 The optimal objective V, minimised over the model, is concave in the virtual cost of a seller, with
 slope gamma*eps_i. For a uniform prior psi'(c) = 2, so the rent of Eq. (8) is (V(psi(c_hi)) -
-V(psi(c_i)))/(2*gamma). This formula requires global optima. At a local optimum, a higher report can
-sell more, that is, z < z' and eps < eps'. The gains of the two misreports, z' for z and z for z',
-then sum to (z' - z)(eps' - eps) > 0 for any payments. No payments are truthful in this case.
+V(psi(c_i)))/(2*gamma). At a local optimum, a seller can sell more at a higher report, that is, z <
+z' and eps < eps'. The gains of the two misreports, z' for z and z for z', then sum to
+(z' - z)(eps' - eps) > 0 for any payments. No payments are truthful in this case.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ import convexmarket as cm
 
 
 def changed(joint, seller, report):
-    """Return the same problem with a new report of one seller."""
+    """Return the problem with a new report of one seller."""
     sellers = joint.market.sellers.with_report(seller, float(report))
     market = cm.Market(sellers, joint.market.objective, joint.market.constraints)
     return cm.JointMarket(market, joint.X, joint.y, regularization=joint.regularization)
@@ -36,7 +36,7 @@ def joint_payment(joint, seller, gamma):
 
 
 def unavoidable_gain(joint, seller, reports, solve=cm.allocate_jointly):
-    """Bound the largest gain of a misreport from below for any payments, from pairs of reports."""
+    """Compute a lower bound, valid for any payments, on the largest gain of a misreport."""
     z = np.asarray(reports, dtype=float)
     sold = np.array([solve(changed(joint, seller, each)).epsilon[seller] for each in z])
     return float(np.max((z[None] - z[:, None]) * (sold[None] - sold[:, None])) / 2.0)

@@ -20,7 +20,7 @@ BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
 SIZES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
 MEASURES = ["loss", "paid_loss", "ratio", "regret", "eta", "n_bought", "largest_weight", "payments"]
 KEY = ["policy", "fraction", "size"]
-#: Policies without the prior, and the corresponding policies with the prior.
+#: Policies that start from a guess, and the corresponding policies with the true prior.
 KNOWING = {"learnt": "replanned", "guess": "expectation"}
 
 
@@ -44,7 +44,7 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
     Returns
     -------
     dict of DataFrame
-        "draws", and "points" (means, 95% intervals, the number of draws that bought nothing).
+        "draws", and "points" (means, 95% intervals, and the number of draws without a purchase).
     """
     rows = []
     for fraction, size, draw in product(fractions, sizes, range(draws)):
@@ -74,7 +74,7 @@ def floor(prior):
 
 
 def average(draws):
-    """Average every policy, fraction and size over the draws with a purchase."""
+    """Average the measures of every policy, fraction and size over the draws with a purchase."""
     table = []
     for key, rows in draws.groupby(KEY, sort=False):
         bought = rows[np.isfinite(rows.loss)]

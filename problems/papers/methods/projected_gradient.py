@@ -2,7 +2,7 @@
 
 For each eta of a grid, projected gradient descent computes the weights. The method selects the best
 eta of the grid. The result is not certified, because the best eta can lie between two points of the
-grid or outside the grid. Its error is relative to the exact allocation of the same market.
+grid or outside the grid. The error is measured relative to the exact allocation of this market.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def descend(market, eta, start, max_iterations=1000, tol=1e-8):
 
 
 def projected_gradient(market, etas):
-    """Allocate by the papers' method. Return weights, eta and the relative excess.
+    """Allocate by the papers' method. Return weights, eta and the relative excess of the objective.
 
     The first descent starts from equal weights. Later descents start from the previous weights.
     """

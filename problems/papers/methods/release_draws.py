@@ -38,12 +38,12 @@ KEY = ["size", "epsilon", "release"]
 
 
 class Study:
-    """Rows, a kernel model, and the releases of its predictions, as defined by a subclass.
+    """Data, a kernel model, and the releases of its predictions, as defined by a subclass.
 
-    ``training`` maps a size and a generator to rows and labels, ``test`` has rows and labels, and
-    ``points`` maps a generator to at most ``most_points`` public points. ``releases`` maps a label
-    to a kind and its options. Each release is drawn ``draws`` times for each of ``fits`` models of
-    every size in ``sizes``, at every epsilon in ``epsilons``.
+    ``training`` maps a size and a generator to rows and labels, ``test`` contains rows and labels,
+    and ``points`` maps a generator to at most ``most_points`` public points. ``releases`` maps a
+    label to a kind and its options. Each release is drawn ``draws`` times for each of ``fits``
+    models of every size in ``sizes``, at every epsilon in ``epsilons``.
     """
 
     def model(self):
@@ -212,7 +212,7 @@ class Theory:
     def __init__(self, erm):
         self.kernel, self.n_features, self.tol = erm.kernel_, erm.n_features_in_, erm.tol
         reach, weight = self.kernel.feature_bound, erm.regularization
-        self.change = 2.0 * reach**2 / weight  # the logistic loss is 1-Lipschitz, log 2 at 0
+        self.change = 2.0 * reach**2 / weight  # the logistic loss is 1-Lipschitz, and log 2 at 0
         self.limit = min(reach / weight, np.sqrt(np.log(2.0) / weight))
 
     def sensitivity(self, n):
@@ -227,7 +227,7 @@ class Theory:
 def best_bound(study, theory, kind, epsilon, **options):
     """Return the smallest error bound of the theory as a function of the number of rows.
 
-    Every number of updates, points or rounds is calibrated once. A kind without bound gives NaN.
+    Every number of updates, points or rounds is calibrated once. A kind without a bound gives NaN.
     """
     reach, n_answers = theory.kernel.feature_bound, len(study.test[1])
     terms = (reach, FAILURE, options.get("accounting", "tight"))
@@ -251,7 +251,7 @@ def best_bound(study, theory, kind, epsilon, **options):
 
 
 def _semi_interactive(study, theory, bounds, noise):
-    """Bound the fit at a norm C by the smaller of steep*change and slow*sqrt(C*change)."""
+    """Return an error bound as a function of n, from a linear and a square-root bound."""
     laplace = noise == "laplace"
     counts = tried(study.most_points) if laplace else [study.most_points]
 
@@ -272,7 +272,7 @@ def _semi_interactive(study, theory, bounds, noise):
 
 
 def _non_interactive(theory, bounds):
-    """Minimise the bound over the nets and the numbers of rounds that fit into memory."""
+    """Return an error bound as a function of n, with the best net and rounds within memory."""
     lipschitz = theory.kernel.feature_lipschitz
     widest, nets = USEFUL_ERROR / (2.0 * theory.limit * lipschitz), []
     for radius in np.geomspace(0.05 * widest, widest, 12):
@@ -284,7 +284,7 @@ def _non_interactive(theory, bounds):
 
     @cache
     def scale(rounds):
-        """Return the noise scale per unit of sensitivity, from a bound without other terms."""
+        """Compute the noise scale per unit of sensitivity from a bound without other terms."""
         bare = replace(bounds, max_norm=1e-100)
         bound = bare.non_interactive(rounds, 1.0, 1e-200, 1.0)
         return bound / bare.on_net(1.0, rounds, 1.0, 0.0)
@@ -299,7 +299,7 @@ def _non_interactive(theory, bounds):
 
 
 def tried(most):
-    """Return numbers of points or rounds that contain the best bound up to a factor of 1.001."""
+    """Return numbers of points or rounds, one of which attains the best bound up to 0.1 %."""
     return np.unique(np.geomspace(1, most, 200).round().astype(int))
 
 
@@ -324,7 +324,7 @@ def claims(study, frames):
         tight = f"{tight}, Laplace" if f"{tight}, Laplace" in study.releases else tight
         if tight in wide and label in wide:
             ratio = (wide[label] / wide[tight]).dropna()
-            text = f"With the accounting of K, {tight} needs at least ten times more noise"
+            text = f"The accounting of K requires at least ten times the noise of “{tight}”"
             source = "K, Theorems 2, 4 and 7 with their constants, and this package's accounting"
             detail = f"ratio of the scales {ratio.min():.3g} to {ratio.max():.3g}"
             yield text, (ratio >= 10).to_numpy(), source, detail
@@ -339,8 +339,8 @@ def claims(study, frames):
         known = np.isfinite(subset.bound) & np.isfinite(reached)
         if known.any():
             share = (reached[known] / subset.bound[known]).max()
-            text = f"Errors of the {kind} releases are within their bounds"
-            detail = f"the largest of {known.sum()} shares of the bound is {share:.2g}"
+            text = f"Errors of the “{kind}” releases are within their bounds"
+            detail = f"the largest of {known.sum()} ratios of error to bound is {share:.2g}"
             yield text, bool(share <= 1), source, detail
     subset = points[(points.release == "function") & (points.epsilon == middle(study))]
     fit = power_fit(subset["size"], subset.error)
@@ -351,7 +351,7 @@ def claims(study, frames):
 
 
 def middle(study):
-    """Return the middle epsilon."""
+    """Return the middle epsilon of a study."""
     return study.epsilons[(len(study.epsilons) - 1) // 2]
 
 
@@ -383,11 +383,11 @@ def pages(study, page, frames):
         page.add(refused, caption="Refused releases and reasons.", name="refused", appendix=True)
     page.add(
         "K has no experiments, so rows, sizes and constants were chosen for this report. Each "
-        "guarantee covers one release, and the privacy losses of all compared releases add up. "
-        "The intervals describe fits and draws with the same test rows. After the last update of "
-        "an interactive release, its public model answers the remaining rows, and the bound does "
-        "not cover these answers. If the threshold is below the threshold of the theory, the "
-        "number of updates may not suffice."
+        "guarantee covers one release, and the privacy losses of all compared releases add up. The "
+        "intervals include the variation over fits and draws, but not over test rows. After the "
+        "last update of an interactive release, its public model answers the remaining rows, and "
+        "the bound does not cover these answers. If the threshold is below the threshold of the "
+        "theory, the number of updates can be insufficient."
     )
     for name in ("models", "points", "draws"):
         page.add(frames[name], caption=name.capitalize(), name=name, appendix=True)

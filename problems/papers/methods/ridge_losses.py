@@ -21,12 +21,12 @@ from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.privacy.sensitivity import ridge_norm_bound, ridge_sensitivity
 
 PAPERS = Path(__file__).parent.parent
-#: The methods by increasing loss, as the paper claims.
+#: The methods in the order of increasing loss that the paper states.
 ORDER = ["pdp_op", "jorgensen_max", "jorgensen_mean", "nonpersonalized"]
 LOSSES = ("unreg", "reg")
 CELL = ["sweep", "parameter", "value", "method", "loss"]
 KEYS = ["sweep", "parameter", "value", "loss"]
-#: Largest ratio at which a published loss counts as reproduced; ratio that "<<" stands for in R.
+#: Largest ratio of a reproduced loss to its published value, and the ratio that "<<" denotes.
 CLOSE, MUCH = 1.5, 10.0
 
 
@@ -68,7 +68,7 @@ class Study:
 
     The bound of Theorem 3.6 uses the public assumptions ``label_noise``, ``coef_norm`` and
     ``smallest_eigenvalue``, and fails with probability ``failure_probability``. ``data`` is
-    "medical" or the numbers of rows and features and the label noise of synthetic data.
+    "medical", or a tuple (rows, features, label noise) for synthetic data.
     """
 
     sensitivity, failure_probability, levels = "paper", 0.05, Levels()
@@ -123,7 +123,7 @@ def sampling_chances(epsilon, threshold):
 
 
 def sample(epsilon, threshold, n_samples, rng):
-    """Draw samples of rows as zeros and ones. R adds less noise to larger samples without proof."""
+    """Draw samples of rows, as arrays of zeros and ones."""
     drawn = rng.random((n_samples, epsilon.size)) < sampling_chances(epsilon, threshold)
     return drawn.astype(float)
 
@@ -165,7 +165,7 @@ def evaluate(scene, weights, rates, alphas):
 
 
 def method_losses(study, scene, alphas, rng):
-    """Compute an array (3, lambdas) for each method and loss on one scene."""
+    """Evaluate every method and loss on one scene, as arrays of shape (3, lambdas)."""
     epsilon, (n_rows, d) = scene.epsilon, scene.X.shape
     kappa = np.array([ridge_sensitivity(a, d, None, study.sensitivity) for a in alphas])
     tight = np.array([ridge_sensitivity(a, d, None, "tight") for a in alphas])
@@ -214,8 +214,8 @@ def simulated(scene, alphas, name, seeds):
     """Simulate the losses of released models, or return NaN if no noise satisfies the guarantees.
 
     The threshold of "objective" exceeds all residuals, so the Huber loss is half of the squared
-    loss. "huber" has the largest label as threshold and needs less noise. Residuals are smaller
-    than the threshold, so the tolerance is below the default.
+    loss. "huber" has the largest label as threshold and needs less noise. The default tolerance
+    assumes residuals as large as the threshold.
     """
     (n, d), values = scene.X.shape, np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
     tol = 1e-12 + 2.0**-53 * (8 * n + 2e6 / scene.epsilon.sum())
@@ -363,7 +363,7 @@ def release(study, scene, alpha, method, rng, number):
 
 
 def bound(study):
-    """Compute the terms of the bound of Theorem 3.6 for each lambda, with the first draw."""
+    """Compute the terms of the bound of Theorem 3.6 for each lambda and the first draw."""
     data = study.load(0)
     d = data.X_train.shape[1]
     epsilon = study.levels.draw(data.y_train.size, np.random.default_rng([0, 0, 1]))

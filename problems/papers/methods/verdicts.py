@@ -1,8 +1,8 @@
 """Verdicts on curves from paired draws.
 
-Each draw has a value at every point of a curve. Points are compared within each draw, so the level
-of a draw has no effect. Each function accepts an array with a row for each draw and a column for
-each point. It returns whether each part of a claim holds, and a text with the measurement.
+Each draw has a value at every point of a curve. Points are compared within each draw, so adding a
+constant to a curve has no effect. Each function accepts an array of shape (draws, points). It
+returns whether each part of a claim holds, and a text with the measurement.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ def vanishes(values):
 
 
 def stays(values):
-    """Check that no mean differs from the first by more than 5% of the first."""
+    """Check that no mean differs from the first mean by more than 5%."""
     means = values.mean(axis=0)
     holds = np.abs(means - means[0]) <= 0.05 * abs(means[0])
     return bool(holds.all()), f"between {means.min():.3g} and {means.max():.3g}"
@@ -83,14 +83,14 @@ def falls_as_power(sizes, values, exponent):
 
 
 def curves(draws, measure, along):
-    """Return the curves of all draws with only finite values, of shape (draws, points)."""
+    """Return the curves of the draws with only finite values, as an array (draws, points)."""
     wide = draws.pivot(index="draw", columns=along, values=measure)
     values = wide.to_numpy(dtype=float)
     return values[np.isfinite(values).all(axis=1)]
 
 
 def mean_interval(values, name):
-    """Return the mean and the 95% interval of finite values as entries of a row."""
+    """Return the mean and the 95% interval of the finite values as a dictionary."""
     known = np.asarray(values, dtype=float)
     known = known[np.isfinite(known)]
     if known.size == 0:
