@@ -49,7 +49,7 @@ def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
 
 
 def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
-    """Run a fit silently. Return the result, and whether a PrivacyLeakWarning was issued."""
+    """Run a fit without showing warnings. Return the result, and whether it warned of a leak."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fit()

@@ -95,7 +95,7 @@ class _ObjectiveAudit:
             low, width = domain.low, domain.width
         else:
             width = domain.data_norm * width
-        self.extremes = low + 0.5 * width, low + width  # an interior point, and the boundary
+        self.extremes = low + 0.5 * width, low + width  # rows inside and on the boundary
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
         self.loss: Any = getattr(plan, "loss", None)

@@ -141,7 +141,7 @@ def answer(
 ) -> None:
     """Record the answer of a seller, or the same answer for all sellers of a list.
 
-    The list can be written by quote; sellers without an offer are skipped. The list is checked
+    The list can be the output of quote; sellers without an offer are skipped. The list is checked
     before an answer is recorded. An answer is final, and repeating it has no effect.
     """
     from convexmarket.online.online_market import OnlineMarket

@@ -138,11 +138,11 @@ def checked_list(
             why = f"is missing (empty cell of column {names[role]!r}); fill it in, or omit the row"
             refuse(place, blank(table[role]), why, what)
     listed = table.copy()
-    if is_csv and "group" in table:  # store each of the few names once
+    if is_csv and "group" in table:  # store each distinct name once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     if "sensitivity" in table:
         written = table["sensitivity"]
-        if pd.api.types.is_bool_dtype(written):  # reject truth values, as in a file
+        if pd.api.types.is_bool_dtype(written):  # the text of a truth value is rejected
             written = written.astype(str)
         listed["sensitivity"] = numbers_in(written)
         cells = table["sensitivity"] if show_cells else None

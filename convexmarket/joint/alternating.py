@@ -19,8 +19,8 @@ The best model for given purchases is the solution of a weighted logistic regres
 
 The norm and its bound are replaced by additional regularization nu >= 0. Let w(nu) be the minimiser
 with regularization Lambda + nu, kappa = 0 and no bound. The solution is w(nu) with
-``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if beta requires a larger nu. Both left sides
-are monotone in nu. The solution is 0 if the norm of the gradient at 0 is at most kappa.
+``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if beta requires a larger nu. Both left-hand
+sides are monotone in nu. The solution is 0 if the norm of the gradient at 0 is at most kappa.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TOLERANCE = 1e-10  # norm of a model's gradient, relative to the largest norm o
 #: Relative gap and largest number of solves of an exact search over eta, and relative gap of a
 #: search with a conic solver.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
-_POLISHES = 3  # alternations after a search over eta
+_POLISHES = 3  # number of alternations after a search over eta
 
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
@@ -265,9 +265,9 @@ class Descent:
 
 @dataclass(eq=False)
 class _JointCut(KeptSpreadCut):
-    """A cut plus a minimum over models, which is concave and nondecreasing in s = 1/eta.
+    """The sum of a cut and a minimum over models.
 
-    Between two values of s, the chord of this minimum is a linear lower bound.
+    The minimum is concave in s = 1/eta, so its chord between two values of s is a lower bound.
     """
 
     model: Callable[[float], float] = float

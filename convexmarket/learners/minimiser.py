@@ -153,7 +153,7 @@ def relative_error(operations: int) -> float:
 
 
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
-    """Search for a gradient of norm ``tol``, and return the point with the smallest gradient.
+    """Minimise to a gradient norm of ``tol``, and return the point of the smallest gradient norm.
 
     The line search uses slopes, because near the minimum they are more accurate than values.
     """

@@ -1,4 +1,4 @@
-r"""Linear models trained by objective perturbation, the exact minimisers of a noisy objective.
+r"""Linear models trained by objective perturbation, which minimises a noisy objective exactly.
 
 .. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
 
@@ -240,7 +240,7 @@ def public_regularization(
     if np.all(shares == shares[0]):  # the smallest epsilon determines eta
         shares, bounds = shares[:1], np.array([bounds.min()])
     bent = loss.curvature * data_norm**2
-    if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or no epsilon left
+    if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or a row without epsilon
         return float(np.clip(NO_NOISE * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
     goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0
@@ -416,13 +416,13 @@ class PrivateLogisticRegression(_Classifier):
         Largest norm of the gradient at which the solver stops, including rounding errors.
         If ``"auto"``, the tolerance is computed from the number of rows and eta.
     solver_epsilon : "auto", float or None, default "auto"
-        Cost, to every used row, of a second noise that covers the errors of the solver and of
-        floating point. This noise is exact discrete noise on a lattice, with scale
+        Epsilon that every used row spends on a second noise, which covers the errors of the solver
+        and of floating point. This noise is exact discrete noise on a lattice, with scale
         ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. If ``"auto"``, it uses
         the share ``sqrt(tol / smallest weight)`` of epsilon, which balances the two noises. A row
-        is dropped if this share is above 3 per cent and its epsilon is below 1 per cent of the
-        mean. If ``None``, the second noise is omitted. The guarantee then assumes that digits below
-        ``2 * tol / regularization`` are not read. Except in simulations, a
+        is dropped if this share is above 3 per cent and the row's epsilon is below 1 per cent of
+        the mean. If ``None``, the second noise is omitted. The guarantee then assumes that digits
+        below ``2 * tol / regularization`` are not read. Except in simulations, a
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued.
     features : PublicFeatures or None, default None
         Public ranges and categories that map the rows of a table X into a ball.

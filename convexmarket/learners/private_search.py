@@ -100,7 +100,7 @@ class PrivateSearch(BaseEstimator):
     epsilon: ArrayLike | None = None
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Compute (mu, sigma) of a learner that is trained with its share of epsilon.
+        """Compute (mu, sigma) of a candidate, which is trained with a share of epsilon.
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ Epsilon = Annotated[float, Field(ge=0, strict=False), WithJsonSchema({"minimum":
 
 
 class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings"):
-    """A released model without noise, seed and rows. The schema is ``docs/model.schema.json``."""
+    """Content of the file of a released model. The schema is ``docs/model.schema.json``."""
 
     format: Literal["convexmarket-model"] = "convexmarket-model"
     version: Literal[1] = 1

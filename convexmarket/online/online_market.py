@@ -55,7 +55,7 @@ _OFFERS = (
 _COLUMNS = ["id", "number", "sensitivity", "epsilon", "payment", "status", "plan"]
 _TYPES = {"number": int, "sensitivity": float, "epsilon": float, "payment": float, "plan": int}
 
-#: The kind of database that :class:`convexmarket.ledger.store.Store` opens.
+#: Description of the databases that :class:`convexmarket.ledger.store.Store` opens.
 _MARKET = Kind("market", "convexmarket online open, or OnlineMarket.create in Python", "markets")
 
 _TABLES = (

@@ -253,7 +253,7 @@ class _Market:
         return np.where(reached, price, np.nan)
 
     def _bounds(self, points: _Points) -> tuple[Floats, float]:
-        """Compute lower bounds on the loss between neighbouring points, and one on any loss."""
+        """Compute lower bounds on the loss between neighbouring points, and on all losses."""
         sigma = self.buyer.sigma
         value, slope, rate = points.value - points.error, points.slope, 1.0 / points.total
         level = value - sigma * rate - slope * points.total  # intercept of the tangent

@@ -75,7 +75,7 @@ class Quote(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class OnlinePolicy:
-    """Policy for sellers who arrive one by one (A, Algorithm 3, and its general form).
+    """Policy for sellers who arrive one by one (A, Algorithm 3, or its generalisation).
 
     Parameters
     ----------

@@ -241,7 +241,7 @@ class PrivacyAccountant(Shown):
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
-        """Add earlier charges with the same law, even if they exceed the budget.
+        """Add earlier charges whose profiles have this law, even if they exceed the budget.
 
         The arrays have one entry for each charge. ``rows`` can repeat positions.
         """

@@ -70,11 +70,11 @@ def update_moments(epsilon: ArrayLike) -> Floats:
     """
     size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)
     normal = np.logaddexp(0.0, size)
-    # Case 1: a public answer becomes more probable by a factor e^epsilon, an update less probable.
+    # Case 1: public answers become more probable by a factor e^epsilon, updates less probable.
     room = np.minimum((1.0 + ORDERS) * size - normal, 0.0)
     with np.errstate(divide="ignore"):  # the bound can be infinite
         common = -ORDERS * size - normal - np.log1p(-np.exp(room))
-    # Case 2: the opposite changes. Case 3, ``both``: updates on both data sets.
+    # Case 2: the reverse of case 1. Case 3 (``both``): the update occurs on both data sets.
     rare = (1.0 + ORDERS) * size - normal - np.log1p(-np.exp(-ORDERS * size - normal))
     return np.maximum(np.maximum(common, rare), both)
 

@@ -60,7 +60,7 @@ class Release(Shown):
         self._erm, self._names = deepcopy(erm), None
         if hasattr(self._erm, "feature_names_in_"):
             self._names = tuple(self._erm.feature_names_in_.tolist())
-            del self._erm.feature_names_in_  # all later rows are arrays
+            del self._erm.feature_names_in_  # rows are passed to it as arrays
         self._delta, self._accounting = delta, accounting
         n_rows = erm.row_sensitivities_.size
         if erm._labels is not None:

@@ -43,7 +43,7 @@ def tabulate(records: Iterable[tuple[Row, Row]]) -> pd.DataFrame:
 
 
 def references_of(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the reference objective of each instance, with its certainty and doubt.
+    """Return the reference objective of each instance, its certainty, and its largest residual.
 
     A run with small residuals replaces a reference, even an exact one, if its objective is lower.
     """

@@ -289,6 +289,6 @@ class EffectiveSize(Constraint):
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         m = quantities.weights.size
-        if self.n == m:  # the ball contains a single point
+        if self.n == m:  # only equal weights are feasible
             return [m * quantities.weights == 1]
         return [cp.norm(m * quantities.weights) <= m / np.sqrt(self.n)]

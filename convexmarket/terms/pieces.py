@@ -436,7 +436,7 @@ class MarketNumbers:
     def plus(
         self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
     ) -> MarketNumbers:
-        """Add weighted terms and constraints."""
+        """Return this form with additional weighted terms and constraints."""
         form, given = self, list[Any]()
         for part in parts:
             given += [part.weight, *vars(part.term).values()]
@@ -462,7 +462,7 @@ class MarketNumbers:
 
     @property
     def exact(self) -> StandardForm | None:
-        """The form if it represents the papers' problem, possibly with one largest guarantee."""
+        """The form if it is the papers' problem, possibly with one bound on all guarantees."""
         others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
         each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
         unsolved = others or self.budgets or each or not self.gamma
@@ -470,7 +470,7 @@ class MarketNumbers:
 
     def expected_cost(self, weights: Floats) -> float:
         """Compute psi'a, the expected payment per unit of privacy bought."""
-        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
+        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # avoids 0 * inf
 
     def objective(self, weights: Floats, eta: float) -> float:
         """Evaluate the papers' objective at weights, shape (m,), and eta > 0."""
@@ -563,5 +563,5 @@ class MarketNumbers:
         return min([limit for limit in limits if 0 < limit < np.inf], default=float(costs.size))
 
 
-#: Numeric form of the papers' problem, possibly with one largest guarantee.
+#: Numeric form of the papers' problem, possibly with one bound on all guarantees.
 StandardForm = MarketNumbers

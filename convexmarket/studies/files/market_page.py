@@ -133,7 +133,7 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
         f"{len(curve)} points; the smallest expected RMSE of the market is "
         f"{format_number(curve.rmse.min())} {unit}."
     )
-    report.claim("At equal expense the market predicts better than one price", holds=better)
+    report.claim("At equal payments, the market predicts better than a uniform price", holds=better)
     report.claim(
         "The released model predicts better than the mean of the public rows",
         holds=useful,
