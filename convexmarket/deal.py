@@ -50,7 +50,7 @@ from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payment
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-#: Markets drawn for a budget, solves per payment, and shortest time (seconds) that is announced.
+#: Number of draws for a budget, solves for each payment, and shortest announced time (seconds).
 _DRAWS, _SOLVES_PER_PAYMENT, _LONG = 25, 1.5, 10.0
 _DEPENDENCIES = "numpy scipy pandas scikit-learn cvxpy clarabel ecos highspy osqp scs"
 _TERMS_OF_SALE = (
@@ -258,7 +258,7 @@ class Deal(Shown):
 
 
 def totals_of(offers: pd.DataFrame, virtual_costs: Floats, sold: Floats) -> dict[str, float]:
-    """Compute the totals of sellers, whose epsilons have the privacy costs ``sold``."""
+    """Compute totals of offers, given the virtual cost and the privacy cost of each offer."""
     epsilon, surplus = offers["epsilon"].to_numpy(), offers["surplus"].to_numpy()
     bought = epsilon > 0
     return {

@@ -163,7 +163,7 @@ def _best_neighbours(
     replacements: Replacements,
     few: int,
 ) -> list[Rows]:
-    """Return two data sets that differ in a row, whose releases differ most in ``few`` draws."""
+    """Return two data sets that differ in one row, with the largest difference in ``few`` draws."""
     norms = np.linalg.norm(X, axis=1)
     norms[row] = -1.0
     made = [X[row], -X[row], np.zeros_like(X[row]), X[norms.argmax()], X[(X @ X[row]).argmin()]]

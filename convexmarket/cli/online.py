@@ -224,7 +224,7 @@ def close(
             ui.say("The market is closed without a model; the accepted payments remain due.")
             return
         target = target or folder / "report"
-        ui.check_report_folder(target)  # before the market is closed permanently
+        ui.check_report_folder(target)  # fail before the market is closed permanently
         with OnlineMarket(folder) as market:
             options: Any = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)

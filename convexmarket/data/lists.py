@@ -1,6 +1,6 @@
 """Read lists of sellers from CSV files, Parquet files and tables.
 
-For ambiguous values, an error with their line numbers is raised, because a wrong number would lead
+For ambiguous values, an error with the line numbers is raised, because a wrong number would lead
 to a wrong payment.
 """
 
@@ -121,7 +121,7 @@ def checked_list(
     show_cells: bool = False,
     is_csv: bool = False,
 ) -> pd.DataFrame:
-    """Convert the sensitivities of a list to numbers, or raise an error with the invalid lines.
+    """Convert the sensitivities of a list to numbers, or raise an error that lists invalid lines.
 
     ``table`` contains some of the columns id, sensitivity and group. Its index contains the line or
     row numbers of ``place``, such as "rows.csv: line". ``names`` maps its columns to the original
@@ -154,7 +154,7 @@ def checked_list(
         if not forms.is_unique:
             why = f"is the id of an earlier seller (column {names['id']!r}); ids must be distinct"
             refuse(place, forms.duplicated(), why, cells=table["id"])
-    pa.default_memory_pool().release_unused()  # needed by the search for equal ids
+    pa.default_memory_pool().release_unused()  # memory of the search for equal ids
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 
@@ -214,7 +214,7 @@ def read_sales(path: str | Path) -> pd.DataFrame:
 def _report_faults(
     numbers: pd.Series[float], prior: Supported | None
 ) -> list[tuple[pd.Series[bool], str]]:
-    """Return a mask of reports for each reason for which reports are invalid or ambiguous."""
+    """Return masks of invalid or ambiguous reports, each with the reason."""
     faults = [
         (numbers.isna(), NO_NUMBER),
         (numbers < 0, "is negative, but a sensitivity must be >= 0"),
@@ -294,7 +294,7 @@ def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
 
 
 def refuse(place: str, wrong: Any, why: str, what: str = "", cells: Any = None) -> None:
-    """Raise an error if a row is wrong. If ``cells`` is given, the message quotes a wrong cell."""
+    """Raise an error if the mask ``wrong`` marks rows. With ``cells``, the error quotes a cell."""
     bad = np.flatnonzero(wrong)
     if bad.size:
         cell = [] if cells is None else [clipped(cells.iloc[bad[0]])]

@@ -52,7 +52,7 @@ Floats = NDArray[np.float64]
 #: Number of alternations before a quasi-Newton run, largest number of iterations of this run, and
 #: largest number of alternations at a fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
-_TOLERANCE = 1e-10  # norm of a model's gradient, relative to the largest norm of a row
+_TOLERANCE = 1e-10  # largest gradient norm at a model, relative to the largest norm of a row
 #: Relative gap and largest number of solves of an exact search over eta, and relative gap of a
 #: search with a conic solver.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
@@ -107,7 +107,7 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
         return float(np.linalg.norm(at(nu)))
 
     nu = 0.0
-    if kappa > 0:  # nu*||w(nu)|| increases from 0 to the slope at 0
+    if kappa > 0:  # nu*||w(nu)|| increases in nu, from 0 to the gradient norm at 0
         nu = _crossing(lambda x: x * length(x) - kappa, kappa / max(length(0.0), 1e-300))
     beta = joint.max_norm
     if beta is not None and length(nu) > beta:

@@ -329,7 +329,7 @@ class Granted:
                 "row, or one number for all rows"
             )
         if not np.all(array >= 0):
-            raise ParameterError("epsilon must be nonnegative in every row; 0 omits a row")
+            raise ParameterError("epsilon must be nonnegative in every row; give 0 to omit a row")
         if 0 < array.max() < LEAST or np.any(np.isfinite(array) & (array > LARGEST)):
             raise ParameterError(
                 f"epsilon must be between {LEAST:g} and {LARGEST:g}, got up to "

@@ -152,7 +152,7 @@ class ObjectivePerturbation(Perturbation):
         self.eta, self.tol, self.paid = eta, tol, paid  # epsilon that the second noise uses
         self.unit = 2.0 * loss.lipschitz * data_norm / eta  # scale of the noise in the gradient
         self.noisy, self.exact = bool(np.isfinite(eta)), second.solver_epsilon is not None
-        #: Lattice step and scale of the second noise, or None without second noise.
+        #: Lattice step and scale of the second noise, or None if there is no second noise.
         self.blur = lattice_blur(distance, n_features, paid) if paid else None
         kind = "exact noise on a lattice" if paid else "noise in plain floating point"
         self.name = "by objective perturbation" + f", {kind}" * self.noisy

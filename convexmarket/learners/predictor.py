@@ -145,7 +145,7 @@ class Kernel:
         ------
         DataError
         """
-        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels would be rounding errors
+        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernel values would be rounding errors
             raise DataError(f"{what} has rows whose norms overflow; scale these rows")
         if self.data_norm is not None:
             Ball(self.data_norm).rows(X, f"rows of {what}")

@@ -41,7 +41,7 @@ Charge = Literal["trials", "sum"]
 #: Relative reduction of the epsilons of a candidate that covers rounding errors.
 BELOW = 2.0**-50
 MOST_TRIALS = 10_000.0
-#: Assumption of the guarantee for each charge.
+#: Assumption of the guarantee for each method of charging.
 HOW: dict[str, str] = {
     "sum": "each candidate is trained once, and the privacy losses of all candidates add up",
     "trials": "only the best of a random number of trials is published; the number, drawn in double"

@@ -363,7 +363,7 @@ class OutputPerturbation(Perturbation):
                     raise
         self.exact, limits = self.error is not None, REAL
         if self.error is not None:
-            total = max(1.0, fsum(weights) * UPWARD)  # W, such that the sum of w/W is at most one
+            total = max(1.0, fsum(weights) * UPWARD)  # W: the weights w/W sum to at most one
             kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
             moved = np.where(used, kappa * weights + 2.0 * self.error.distance, 0.0)
             shift = sqrt(n_features) * moved * UPWARD

@@ -69,7 +69,7 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     coef_: Numbers
     intercept_: Number = 0.0
     rows: Annotated[int, Field(ge=1, le=10_000_000)]
-    epsilon: Annotated[list[Epsilon], FailFast()]  # one for each row, or only the maximum
+    epsilon: Annotated[list[Epsilon], FailFast()]  # of each row, or only the largest epsilon
     delta: Annotated[float, Field(ge=0, le=1)]
     law: Law  # fields of the profile of the privacy loss
     shift: Annotated[list[Epsilon], FailFast()]

@@ -317,7 +317,7 @@ class Ledger:
 class LedgerAccount:
     """An account of sellers in a ledger, created by :meth:`Ledger.account`.
 
-    Pass the account as the ``accountant`` of a release or a learner. Row k is that of seller k.
+    Pass the account as the ``accountant`` of a release or a learner. Row k belongs to seller k.
 
     Attributes
     ----------

@@ -227,7 +227,7 @@ def _in_words(path: Path, busy: str = "") -> Iterator[None]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         name = getattr(error, "sqlite_errorname", "") or ""
         kind = "_".join(name.split("_")[:2])
-        if not name or kind in _DAMAGE:  # without a name, the message can quote a value
+        if not name or kind in _DAMAGE:  # the message of an unnamed error can quote a value
             raise damaged(path, f"or not an SQLite database ({name or 'bad text'})") from None
         if busy and kind == "SQLITE_BUSY":
             raise DataError(busy) from error

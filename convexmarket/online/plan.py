@@ -357,7 +357,7 @@ def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
     """
     some, others = inner.terms, outer.terms
     if not abs(some.price - others.price) < 1e-6 * some.price or not some.scale * others.scale > 0:
-        return inner  # different roots
+        return inner  # the plans differ too much
     eta = (2.0 * inner.eta + outer.eta) / 3.0
     price, scale = (2.0 * some.price + others.price) / 3.0, (2.0 * some.scale + others.scale) / 3.0
     return replace(inner, terms=Terms(price, scale, buyer.cap * eta / buyer.m), eta=eta)

@@ -98,7 +98,7 @@ def calibrate_eta(
     """Compute the largest ``eta`` for which no row exceeds its granted epsilon.
 
     The epsilon granted for row i is ``weights[i] * eta``. The Jacobian's part of the loss and
-    ``solver_epsilon`` grow more slowly than the weight, so the smallest weight > 0 is decisive.
+    ``solver_epsilon`` grow more slowly than the weight, so the smallest weight > 0 limits eta.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)

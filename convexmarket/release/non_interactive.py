@@ -141,7 +141,7 @@ class PublicRelease(FixedRelease):
         )
         between = 2.0 * erm.norm_bound_ * lipschitz * self.net_radius
         self.error_bound = bounds.on_net(self.scale, rounds, len(net), between)
-        self.error_bound += 2.0 * noise.step  # rounding errors of a selection and of a measurement
+        self.error_bound += 2.0 * noise.step  # covers rounding errors
         self.predictor = self._run(net, rounds, generator)
 
     def _run(self, net: Floats, rounds: int, generator: np.random.Generator) -> PublicPredictor:

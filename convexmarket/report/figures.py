@@ -145,7 +145,7 @@ def _scale(
 
 
 def _log_ticks(values: pd.Series, most: int) -> list[float]:
-    """Choose the densest ticks at round numbers, of which at most ``most`` fit on the axis."""
+    """Choose the densest ticks at round numbers, at most ``most`` and not too close together."""
     low, high = float(values.min()), float(values.max())
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in (range(1, 10), (1, 2, 5), (1, 3), (1,)):

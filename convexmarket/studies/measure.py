@@ -74,7 +74,7 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
     row: Row = {"declaration_s": time.perf_counter() - start}
     for prefix, value in zip(("", AGAIN), instance.values, strict=False):
         try:
-            with warnings.catch_warnings(action="ignore"):  # inaccurate points have large residuals
+            with warnings.catch_warnings(action="ignore"):  # residuals identify inaccurate points
                 solved = solve(value)
         except MemoryError:
             raise

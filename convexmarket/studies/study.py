@@ -176,7 +176,7 @@ class Study:
         jobs : int
             Number of parallel runs, or -1 for one per core. The results do not depend on it.
         time_limit, memory_limit : float, optional
-            Limits in seconds and megabytes. With a limit, each run has a separate process.
+            Limits in seconds and megabytes. With a limit, each run uses a separate process.
         journal : path, optional
             File that records each completed run. The same call resumes an interrupted study.
             Functions are also called before the runs, to detect changes of the returned markets.
@@ -421,7 +421,7 @@ def _train(
             )
             facts["guarantee_max"] = float(np.max(model.guarantee_.epsilon))
             sold = PrivacyAccountant(epsilon, model.guarantee_.delta, composition="basic")
-            sold.charge(model.guarantee_)  # raises an error if the guarantee exceeds the sales
+            sold.charge(model.guarantee_)  # an error if the guarantee exceeds the privacy sold
             for part in parts:
                 labels = getattr(data, f"y_{part}")
                 off = np.asarray(model.predict(getattr(data, f"X_{part}"))) - labels

@@ -373,7 +373,7 @@ def _strange(expression: Any, known: set[int]) -> list[Any]:
 
 
 def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
-    """Check that user-defined pieces are convex, deterministic, and use only their quantities."""
+    """Check that user-defined pieces are convex and deterministic in the given quantities."""
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
     quantities: Any = Quantities.unknown(costs)
@@ -496,7 +496,7 @@ class MarketNumbers:
 
     @property
     def is_projectable(self) -> bool:
-        """Whether the market has one spread, with payments or bounds, and projections apply."""
+        """Whether the market has one spread with payments or bounds, as projections require."""
         others = self.rest or self.payments or self.budgets
         return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
 

@@ -262,7 +262,7 @@ class LearningFile(tables.ProblemFile):
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
-    """Return the only value of a list. Choosing among several values would use reports or rows."""
+    """Return the only value of a list. A choice between several values would use private data."""
     if len(values) == 1:
         return values[0]
     listed = ", ".join(f"{value:g}" for value in values)
@@ -423,7 +423,7 @@ class ClassifierFile(LearningFile):
 
 
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
-    """Select the run of smallest overall error at each point. Ties select the largest Lambda."""
+    """Select the run of least overall error at each point. For ties, select the largest Lambda."""
     runs = runs.assign(model=runs.market, price=runs.gamma)
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})
     fixed = runs[runs.model == NAIVE].drop(columns="price").merge(every, how="cross")
@@ -435,7 +435,7 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     for row in best[best.overall.isna()].itertuples():
         raise errors.ParameterError(
             f"no candidate of the {row.model} model at gamma = {row.price:g} ({row.scenario}) "
-            "is feasible for its purchase; give larger values of learner.regularization or "
+            "can be trained with the privacy bought; give larger learner.regularization or "
             "objective.sigma (for the naive model, naive.eta_range). The last error is: "
             f"{row.message}"
         )
@@ -562,7 +562,7 @@ class RidgeFile(LearningFile):
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self.learner_of(value, weighting=weights)
         exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
-        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 if unbounded
+        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 for an unbounded support
         alike = np.nan
         if uniform > 0:
             alike = learners.expected_loss(self.learner_of(value), *arrays, epsilon=uniform).mean

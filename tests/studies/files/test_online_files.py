@@ -202,7 +202,7 @@ def test_more_draws_give_intervals_and_do_not_change_the_first_market(result):
 def test_the_report_contains_the_finding_and_the_model(result, tmp_path):
     report = parse_file(SMALL).report(result)
     assert report.finding.startswith("In one simulated market ")
-    assert "misclassifies" in report.finding
+    assert "the error of the model is" in report.finding
     assert [table.name for table in report.tables][:2] == ["claims", "comparison"]
     page = report.write(tmp_path / "report")
     model = json.loads((page.parent / "model.json").read_text())
