@@ -50,7 +50,7 @@ _FROM_REPORTS = (
 
 
 class Incentives(str):
-    """Verdict on the existence of truthful prices, which is a string with a ``reason``.
+    """Verdict on the existence of truthful prices: a string with a ``reason``.
 
     Examples
     --------

@@ -39,7 +39,7 @@ class SellerParts(Sized, Protocol):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Sellers(Shown):
-    """The sellers of a market, which are validated and immutable.
+    """The validated and immutable sellers of a market.
 
     Parameters
     ----------

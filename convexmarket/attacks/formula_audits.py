@@ -95,7 +95,7 @@ class _ObjectiveAudit:
             low, width = domain.low, domain.width
         else:
             width = domain.data_norm * width
-        self.extremes = low + 0.5 * width, low + width  # rows inside and on the boundary
+        self.extremes = low + 0.5 * width, low + width  # inside and on the boundary of the domain
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
         self.loss: Any = getattr(plan, "loss", None)
@@ -289,7 +289,7 @@ class _ObjectiveAudit:
         return AuditCheck(name, True, f"equal on {tried} data sets that differ in one row")
 
     def _sides(self, X: Floats, y: NDArray[Any], row: int) -> list[Rows]:
-        """Return copies of the data with original or extreme features and each label in a row."""
+        """Return copies of the data with each combination of features and label for one row."""
         versions = list(product((X[row], *self.extremes), self.labels))
         sides = [(X.copy(), y.copy()) for _ in versions]
         for side, (x, label) in zip(sides, versions, strict=True):

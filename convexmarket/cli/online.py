@@ -28,7 +28,7 @@ EXAMPLES = """
 
   convexmarket online close market
 
-The market is the file market.sqlite in the folder, which several processes can use concurrently. \
+The market is the file market.sqlite in the folder. Several processes can use it concurrently. \
 If a process is killed, all printed offers remain stored, and the command can be repeated.
 """
 online_app = typer.Typer(

@@ -197,7 +197,7 @@ def wdbc(
             f" by the mean and standard deviation of the {validation.size} public validation rows,"
             f" a constant 1 is appended, and the row is divided by {typical / data_norm:.6g}, which"
             f" brings {_TYPICAL_QUANTILE:.0%} of the validation rows into the ball of radius"
-            f" {data_norm:g}. Then each row is projected onto it. No constant was computed"
+            f" {data_norm:g}. Then each row is projected onto this ball. No constant was computed"
             " from the rows that are sold."
         ),
     )
@@ -209,7 +209,7 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Draw points in the unit ball near two concentric circles, which are not linearly separable.
+    """Draw points near two concentric circles; the two classes are not linearly separable.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def synthetic(
     )
 
 
-#: Public ranges of the medical data, which do not depend on the rows.
+#: Public ranges of the medical data. The ranges do not depend on the rows.
 MEDICAL_RANGES = {
     "age": (18.0, 64.0),
     "bmi": (15.0, 55.0),

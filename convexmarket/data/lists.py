@@ -154,7 +154,7 @@ def checked_list(
         if not forms.is_unique:
             why = f"is the id of an earlier seller (column {names['id']!r}); ids must be distinct"
             refuse(place, forms.duplicated(), why, cells=table["id"])
-    pa.default_memory_pool().release_unused()  # memory of the search for equal ids
+    pa.default_memory_pool().release_unused()  # free the memory of the search
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 

@@ -68,7 +68,7 @@ def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjecti
 
 
 def norm_price(joint: JointMarket, eta: float) -> float:
-    """Compute the factor of ``||w||`` in the objective, which is positive for worst-case noise."""
+    """Compute the factor of ``||w||`` in the objective; it is positive for worst-case noise."""
     return 2.0 * joint.noise_radius / eta if joint.noise == "worst-case" else 0.0
 
 
@@ -204,7 +204,7 @@ class PurchaseStep:
 
 
 class Descent:
-    """A descent in the joint problem, which stores the best point."""
+    """A descent in the joint problem, with the best point so far."""
 
     def __init__(self, joint: JointMarket, step: PurchaseStep, model: Floats) -> None:
         self.joint, self.step, self.model = joint, step, model

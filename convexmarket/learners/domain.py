@@ -233,7 +233,7 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """Half the width of the interval, which is scaled to 1."""
+        """Half the width of the interval, which is 1 on the unit scale."""
         return (self.high - self.low) / 2.0
 
     @property
@@ -303,7 +303,7 @@ class Perturbation(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Granted:
-    """The granted epsilon of each row, which is public. Infinity means no protection."""
+    """The public, granted epsilon of each row. Infinity means no protection."""
 
     epsilon: Floats
 
@@ -343,7 +343,7 @@ class Granted:
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Mask of the rows with a positive epsilon, which are the used rows, shape (n_rows,)."""
+        """Mask of the used rows, whose epsilon is positive, shape (n_rows,)."""
         return self.epsilon > 0
 
     @property

@@ -143,7 +143,7 @@ class _Clipped(Loss):
 
     @property
     def curvature(self) -> float:
-        """Reciprocal of the width, which is infinite for width 0."""
+        """Reciprocal of the width, or infinity for width 0."""
         return 1.0 / self.width if self.width else float("inf")
 
     def derivatives(self, f: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:

@@ -76,7 +76,7 @@ class PerturbedObjective:
         the curvature nearby, plus 16 units for its evaluation, if ``exp`` is correct to four units
         in the last place. The errors of the sum over rows, of the quadratic and linear terms, and
         of the norm are added to these errors. All terms of the bound are nonnegative. The bound is
-        doubled, which covers its rounding errors for fewer than 1e15 rows and features.
+        doubled to cover its rounding errors for fewer than 1e15 rows and features.
         """
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)

@@ -419,10 +419,10 @@ class PrivateLogisticRegression(_Classifier):
         Epsilon that every used row spends on a second noise, which covers the errors of the solver
         and of floating point. This noise is exact discrete noise on a lattice, with scale
         ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. If ``"auto"``, it uses
-        the share ``sqrt(tol / smallest weight)`` of epsilon, which balances the two noises. A row
-        is dropped if this share is above 3 per cent and the row's epsilon is below 1 per cent of
-        the mean. If ``None``, the second noise is omitted. The guarantee then assumes that digits
-        below ``2 * tol / regularization`` are not read. Except in simulations, a
+        the share ``sqrt(tol / smallest weight)`` of epsilon to balance the two noises. A row is
+        dropped if this share is above 3 per cent and the row's epsilon is below 1 per cent of the
+        mean. If ``None``, the second noise is omitted. The guarantee then assumes that digits below
+        ``2 * tol / regularization`` are not read. Except in simulations, a
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued.
     features : PublicFeatures or None, default None
         Public ranges and categories that map the rows of a table X into a ball.
@@ -432,7 +432,7 @@ class PrivateLogisticRegression(_Classifier):
     Attributes
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
-        The released model w, and 0. To fit an intercept, append a constant column to X.
+        The released model w, and intercept 0. To fit an intercept, append a constant column to X.
     epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
         Epsilon of each row in nats, and the full guarantee with its assumptions.
     classes_, eta_, regularization_, data_norm_, tol_, solver_epsilon_

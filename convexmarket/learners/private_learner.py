@@ -73,7 +73,7 @@ class Learner(Protocol):
         ----------
         X, y, epsilon : array_like of shape (n_rows, n_features), (n_rows,), (n_rows,)
         rows, accountant : array_like of int, Account, optional
-            Positions of the rows in the account. The default is all rows.
+            Positions of the rows in the account, by default all rows, and the account.
         """
         ...
 

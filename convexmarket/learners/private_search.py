@@ -194,7 +194,7 @@ class PrivateSearch(BaseEstimator):
         Parameters
         ----------
         X, y
-            See the learner.
+            Passed to ``score`` of the learner.
         """
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))

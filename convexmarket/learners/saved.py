@@ -91,7 +91,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
         An existing file is replaced atomically.
     guarantee : {"summary", "rows"}, default "summary"
         If ``"summary"``, only the largest epsilon is written. If ``"rows"``, the epsilons and given
-        weights of all rows are written, which reveal the asks of sellers. Asks have no guarantee.
+        weights of all rows are written. They reveal the asks of sellers. Asks have no guarantee.
 
     Returns
     -------

@@ -68,7 +68,7 @@ def now() -> str:
 
 
 class Kind(NamedTuple):
-    """The name of a database schema, and texts for messages."""
+    """Name and required table of a database schema, and a remedy if the database is missing."""
 
     name: str
     create: str  # remedy if the database is missing

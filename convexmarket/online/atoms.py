@@ -58,7 +58,7 @@ class Atoms:
         """Compute the moments for ``v = (p - psi)_+`` at prices p relative to ``lowest``."""
         full, below, below2 = self._sums[:, np.searchsorted(self.above, price - width, "right")]
         share, mean, square = self._sums[:, np.searchsorted(self.above, price, "right")]
-        share, mean, square = share - full, mean - below, square - below2  # in [p - w, p]
+        share, mean, square = share - full, mean - below, square - below2
         width = np.where(full > 0, width, 0.0)
         margin = np.maximum(price * share - mean, 0.0)
         first = width * full + margin

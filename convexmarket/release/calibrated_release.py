@@ -100,7 +100,7 @@ class Release(Shown):
         assumptions = (
             noise_assumption(random_state),
             f"the noise is exact on a lattice of step {noise.step:g}, and covers rounding errors of"
-            f" at most {ARITHMETIC:g} sensitivities",
+            f" at most {ARITHMETIC:g} times the sensitivity",
             *self._erm.assumptions_,
             "weights, kernel and all parameters do not depend on the private rows",
             *([assumption] if assumption else []),

@@ -63,7 +63,7 @@ class Noise:
     accounting: str = ""  # name of the bound on epsilon, if it differs from the accounting argument
 
     def rounded(self, values: Floats) -> Floats:
-        """Round values to the lattice, to which noise from ``added_to`` can be added exactly."""
+        """Round values to the lattice, so that lattice noise can be added exactly."""
         return np.rint(values / self.step) * self.step
 
     def added_to(self, values: Floats, generator: np.random.Generator) -> Floats:

@@ -229,7 +229,7 @@ def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
     Parameters
     ----------
     n_features, data_norm, radius : float
-        Dimension and radius of the ball, and half the diagonal of a cube. Positive.
+        Positive dimension and radius of the ball, and positive half-diagonal of a cube.
 
     Returns
     -------

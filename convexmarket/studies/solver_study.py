@@ -276,7 +276,7 @@ def _settings(
             except Exception as error:
                 place, reason = f"settings.{name}.options.{solver}", type(error).__name__
                 raise ParameterError(
-                    f"{place}: the solver refuses {chosen!r} ({reason}: {error}); give others"
+                    f"{place}: the solver rejects {chosen!r} ({reason}: {error}); give others"
                 ) from None
     return tolerances, options
 

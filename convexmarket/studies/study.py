@@ -170,7 +170,7 @@ class Study:
         tol : float
             Relative error of payments without a closed form.
         audit_sellers, misreports : int
-            Number of audited sellers in each market, and of misreports of each seller.
+            Numbers of audited sellers in each market and of misreports of each seller.
         solver, gap : str or sequence of str, float
             Passed to :func:`allocate`.
         jobs : int
@@ -342,7 +342,7 @@ def _solve(
         row |= {"status": "solved", "message": "", "n_sellers": len(sellers)}
         row |= {"incentives": str(incentives), "reason": incentives.reason}
         allocation = allocate(market, solver=plan["solver"], gap=plan["gap"])
-    except Exception as error:  # a user's function or term may raise anything
+    except Exception as error:  # a user's function or term can raise any exception
         kinds = (words for kind, words in _FAILED.items() if isinstance(error, kind))
         return {"runs": [row | {"status": next(kinds, "error"), "message": _message(error)}]}
     wanted = ("all",) if market.form.exact is None else ("all", "exact")
@@ -427,7 +427,7 @@ def _train(
                 off = np.asarray(model.predict(getattr(data, f"X_{part}"))) - labels
                 wrong = off**2 if isinstance(data, RegressionData) else off != 0
                 fits[-1][f"{part}_error"] = float(np.mean(wrong))
-        except Exception as error:  # a learner of the user may raise anything
+        except Exception as error:  # a user's learner can raise any exception
             facts |= {"status": "training failed", "message": _message(error)}
     table = pd.DataFrame(fits).drop(columns="noise_draw")
     means = {str(name): float(table[name].mean(skipna=False)) for name in table}

@@ -208,7 +208,7 @@ class Term(Piece, Summand):
 
     @property
     def parts(self) -> tuple[WeightedTerm, ...]:  # type: ignore[override]
-        """The term with weight 1."""
+        """The term with weight 1, in a tuple."""
         return (WeightedTerm(1.0, self),)
 
 
@@ -506,7 +506,7 @@ class MarketNumbers:
 
     @property
     def eta_range(self) -> tuple[float, float]:
-        """The range of eta, which is (0, inf) without bounds."""
+        """The range of eta, or (0, inf) without bounds."""
         return self.eta_low, self.eta_high
 
     @property

@@ -64,7 +64,7 @@ _TERMS, _CONSTRAINTS = named(Term, "-"), named(Constraint, "_")
 
 
 def _keys(kind: type[Any]) -> list[str]:
-    """Return the keys of a class in a file, without groups, which belong to the sellers."""
+    """Return the keys of a class in a file. Groups are omitted: they belong to the sellers."""
     return [each.name for each in fields(kind) if each.init and each.name != "groups"]
 
 

@@ -165,7 +165,7 @@ class OnlineFile(tables.ProblemFile):
         rows, arrivals = self.market_rows(), self.simulation.arrivals
         if arrivals is not None and arrivals > len(rows.ids):
             raise errors.ProblemFileError(
-                f"simulation.arrivals is {arrivals}, and the data have rows of {len(rows.ids)} "
+                f"simulation.arrivals is {arrivals}, but the data have rows of {len(rows.ids)} "
                 f"sellers; give at most {len(rows.ids)}"
             )
         arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
@@ -198,7 +198,7 @@ class OnlineFile(tables.ProblemFile):
         if simulated:
             is_drawn = getattr(self.data, "report", None) is None
             origin = "drawn from the prior" if is_drawn else "those of the file"
-            caveats.insert(0, f"A simulation: reports are {origin}, arrivals and answers drawn.")
+            caveats.insert(0, f"Simulated: reports are {origin}; arrivals and answers are drawn.")
         facts = {
             "planned": planned(start),
             "realised": {
