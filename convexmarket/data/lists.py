@@ -189,7 +189,7 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
 
 
 def read_sales(path: str | Path) -> pd.DataFrame:
-    """Read the columns id, epsilon and payment or price of the sales in a CSV file.
+    """Read the columns id, epsilon, and payment or price from a CSV file of sales.
 
     The index contains the line numbers, and the column of payments is called price. A DataError
     with line numbers is raised for invalid rows and for offers that were not accepted.

@@ -43,7 +43,7 @@ TINY = 1e-280  # squared norms of features below this number are treated as zero
 
 @dataclass(frozen=True)
 class Kernel:
-    """A positive semidefinite kernel and the public domain of its rows.
+    """A positive semidefinite kernel and the public domain of the rows.
 
     Parameters
     ----------

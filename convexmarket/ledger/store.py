@@ -47,7 +47,7 @@ if hasattr(os, "register_at_fork"):
 #: Description and remedy for each primary error name of SQLite.
 _ERRORS = {
     "SQLITE_BUSY": (
-        f"is in use by other processes for more than {PATIENCE:g} seconds",
+        f"has been in use by other processes for more than {PATIENCE:g} seconds",
         "try again",
     ),
     "SQLITE_READONLY": ("is read-only", "allow writing to the file and its folder"),

@@ -166,8 +166,8 @@ def check_reach(largest: float, step: float) -> None:
 def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Integers:
     """Clip private values to a public bound, and round them to whole steps, with halves up.
 
-    If values are k steps apart, the integers are at most k apart, unlike with halves to even. NaN
-    is replaced by 0, because raising an error would reveal information about the rows.
+    Rounding halves up keeps the integers of values that are k steps apart at most k apart. NaN is
+    replaced by 0, because raising an error would reveal information about the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)

@@ -108,7 +108,7 @@ class LearningFile(tables.ProblemFile):
 
     #: Purposes for which a file declares public rows, such as "validation" and "test".
     purposes: ClassVar[tuple[str, ...]]
-    #: Constructor arguments that follow from other tables of the file.
+    #: Constructor arguments that are determined by other tables of the file.
     facts: ClassVar[Any]
     measured: ClassVar[Any]
 
