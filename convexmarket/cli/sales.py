@@ -210,7 +210,7 @@ def buy(
             deal.write(target, force=force)
     ui.say("\n".join(deal.statements()))
     if recorded is not None:
-        ui.say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")
+        ui.say(f"Recorded {recorded:,} sales in {books}, and charged the model to the ledger")
     ui.say(f"Wrote {target / 'deal.md'}")
 
 

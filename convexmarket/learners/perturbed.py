@@ -169,7 +169,7 @@ class ObjectivePerturbation(Perturbation):
         else:
             self.assumptions = (
                 "the coefficients are the exact minimiser (the gradient norm is at most "
-                f"{tol:g}), or are not read more finely than {2.0 * distance:.3g}",
+                f"{tol:g}), or digits below {2.0 * distance:.3g} are not read",
                 "noise and coefficients, computed in double precision, are treated as real numbers",
             )
 
