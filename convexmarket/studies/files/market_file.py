@@ -318,7 +318,7 @@ class VariantTable(tables.Table):
         return (np.nan,) if self.sweep is None else self.sweep.values
 
     def complete(self, base: Mapping[str, Any], path: str, seed: int) -> list[MarketTable]:
-        """Return the market at each value of the sweep. Errors prefix keys with ``path``."""
+        """Return the market at each value of the sweep. In errors, keys start with ``path``."""
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
         table, markets = _merged(base, changes, path), []
         for value in self.values:
