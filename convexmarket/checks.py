@@ -57,7 +57,7 @@ def as_float(value: object) -> float:
 
 def _check(inside: Callable[[float], bool], what: str, name: str, value: object) -> float:
     number = as_float(value)
-    if not inside(number):  # NaN is not inside
+    if not inside(number):  # also rejects NaN
         raise ParameterError(f"{name} must {what}, got {value!r}")
     return number
 
@@ -211,7 +211,7 @@ def label_array(values: Any) -> NDArray[Any]:
     """Convert labels to a read-only array. Labels of several lengths yield an empty matrix."""
     try:
         labels = np.array(values)
-    except ValueError:  # the lists have several lengths
+    except ValueError:  # the lists differ in length
         labels = np.empty((0, 0))
     labels.flags.writeable = False
     return labels

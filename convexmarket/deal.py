@@ -50,7 +50,7 @@ from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payment
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-#: Markets drawn for a budget, solves per payment, and seconds above which a time is announced.
+#: Number of draws for a budget, solves for each payment, and shortest announced time (seconds).
 _DRAWS, _SOLVES_PER_PAYMENT, _LONG = 25, 1.5, 10.0
 _DEPENDENCIES = "numpy scipy pandas scikit-learn cvxpy clarabel ecos highspy osqp scs"
 _TERMS_OF_SALE = (
@@ -149,18 +149,18 @@ class Deal(Shown):
         totals, gap = self.totals, 100.0 * self.allocation.gap
         more = f" by more than {gap:.1g} %" if gap > 1e-6 else ""
         texts = [
-            f"{totals['sellers_bought_from']} of {totals['sellers']} sellers sell, for"
-            f" {totals['payments']:.6g} in all, and lose at most"
-            f" {totals['largest_epsilon']:.4g} of epsilon each.",
-            f"It is proven that no purchase is better for the buyer{more}.",
+            f"{totals['sellers_bought_from']} of {totals['sellers']} sellers sell privacy"
+            f" for {totals['payments']:.6g} in total. The largest epsilon sold is"
+            f" {totals['largest_epsilon']:.4g}.",
+            f"The certificate proves that no purchase is better for the buyer{more}.",
             f"Truth is each seller's best reply, {self.incentives}: {self.incentives.reason}.",
         ]
         if self.expected_error is not None:
             size = f"The noise adds a standard deviation of about {self.expected_error:.3g}"
             texts.append(f"{size} to a prediction, computed from public numbers.")
         if self.test_errors is not None:
-            errors = "On the public test rows the error is {model:.4g}; the best constant"
-            texts.append(f"{errors} prediction has {{constant:.4g}}.".format(**self.test_errors))
+            errors = "On the public test rows, the error is {model:.4g}; that of the best constant"
+            texts.append(f"{errors} prediction is {{constant:.4g}}.".format(**self.test_errors))
         if self.model is not None:
             texts.append(self.model.guarantee_.statement())
             if not type(self.model).__module__.startswith("convexmarket."):
@@ -236,8 +236,8 @@ class Deal(Shown):
         Raises
         ------
         DataError
-            If the ledger belongs to a market. Unless ``again`` is True, also if the ledger has
-            recorded sales of the same ``source`` or of the same offers before.
+            If the ledger belongs to a market or, unless ``again`` is True, contains sales of the
+            same ``source`` or of the same offers.
         """
         if ledger.of_market:
             raise DataError(f"{ledger.path} belongs to an online market; give another ledger")
@@ -258,7 +258,7 @@ class Deal(Shown):
 
 
 def totals_of(offers: pd.DataFrame, virtual_costs: Floats, sold: Floats) -> dict[str, float]:
-    """Compute the totals of sellers, whose epsilons have the privacy costs ``sold``."""
+    """Compute totals of offers, given the virtual cost and the privacy cost of each offer."""
     epsilon, surplus = offers["epsilon"].to_numpy(), offers["surplus"].to_numpy()
     bought = epsilon > 0
     return {

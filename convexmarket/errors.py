@@ -29,7 +29,7 @@ class NotSupportedError(ConvexMarketError):
 class BudgetExceededError(ConvexMarketError):
     """A release would exceed the epsilon sold by the owner of a row. No result was released."""
 class ReleaseChargedError(ConvexMarketError):
-    """A ledger has already charged a release of this name, which may have been published."""
+    """A ledger has already charged this release, which may have been published."""
 class ReleaseExhaustedError(ConvexMarketError):
     """An interactive release has ended. ``answers`` contains the answers of the failed call."""
 

@@ -106,7 +106,7 @@ def _check_free(path: Path, place: str, *, force: bool) -> None:
 
 
 def keep_access(former: Path, fresh: Path) -> None:
-    """Copy the mode of a file or folder, without group access if the owner or group differs."""
+    """Copy the mode of ``former``, but without group access if the owner or group differs."""
     with suppress(FileNotFoundError):
         before, now = former.stat(), fresh.stat()
         same = (before.st_uid, before.st_gid) == (now.st_uid, now.st_gid)

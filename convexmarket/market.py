@@ -31,9 +31,9 @@ _GIVEN = (
     ", provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
     "sample, a user's own data) depends on the reports"
 )
-_ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
+_ALONE = "; this covers misreports of single sellers: two sellers can gain by joint misreports"
 _BUDGET = (
-    "a budget makes the reports part of a constraint, so a higher report may raise the seller's "
+    "a budget makes the reports part of a constraint, so a higher report can raise the seller's "
     "own guarantee; for truthful prices together with other terms or constraints, replace the "
     "budget by the gamma of calibrate_gamma"
 )
@@ -50,7 +50,7 @@ _FROM_REPORTS = (
 
 
 class Incentives(str):
-    """Verdict on the existence of truthful prices, which is a string with a ``reason``.
+    """Verdict on the existence of truthful prices: a string with a ``reason``.
 
     Examples
     --------
@@ -205,8 +205,8 @@ class Market(Written, Shown):
         """Whether a seller's guarantee decreases with its report, so that truthful prices exist.
 
         The verdict is "by construction", "not guaranteed" or "unknown" (docs/theory.md, 9.4). It
-        covers neither coordinated misreports of several sellers nor numbers computed from reports,
-        such as ``Losses(-20 * reports)``.
+        does not cover joint misreports of several sellers, or numbers computed from reports, such
+        as ``Losses(-20 * reports)``.
         """
         declared, m = (*self.terms, *self.constraints), len(self.sellers)
         readers = {piece.reading(m): piece for piece in reversed(declared)}

@@ -61,7 +61,7 @@ CERTIFICATE = "_certificate.json"
 
 
 def workers(address: str, *, trust_scheduler: bool = False) -> Any:
-    """Create a client of Dask workers, which is a context manager.
+    """Create a client of Dask workers as a context manager.
 
     Every process that can connect to a Dask scheduler or worker can run code there. Local workers
     therefore require a TLS certificate that exists only in memory.

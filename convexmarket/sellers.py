@@ -39,7 +39,7 @@ class SellerParts(Sized, Protocol):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Sellers(Shown):
-    """The sellers of a market, which are validated and immutable.
+    """The validated and immutable sellers of a market.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Sellers(Shown):
     groups: NDArray[Any] | None
     parts: SellerParts | None
     _costs: Floats | cp.Parameter | None
-    _prior_of: Ints  # position in priors of the prior of each seller
+    _prior_of: Ints  # position of each seller's prior in priors
     _index: pd.Index[Any] | None  # labels of the given columns
 
     def __init__(

@@ -104,7 +104,7 @@ def test_a_deal_prints_its_statements_and_table():
     result = deal(patients(), id="patient")
     bought = np.count_nonzero(result.offers["epsilon"])
     assert f"{bought} of 120 sellers sell" in repr(result)
-    assert "It is proven" in repr(result)
+    assert "The certificate proves" in repr(result)
     assert result.model.guarantee_.statement() in result.statements()
     html = result._repr_html_()
     assert "P0" in html

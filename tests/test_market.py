@@ -123,7 +123,7 @@ BAD = {
             sellers(), 1 * cm.Spread(), cm.Cap(5)
         ),
         r"eta_range must be a pair \(low, high\), got 3": lambda: papers(eta_range=3),
-        "eta range is 3, 2": lambda: papers(eta_range=(3, 2)),
+        "eta is in \\[3, 2\\]": lambda: papers(eta_range=(3, 2)),
         "0 < low <= high": lambda: papers(eta_range=(0, 2)),
         r"eta is 3.0, outside what EtaRange\(1, 2\) allows": lambda: cm.declare(
             papers(eta_range=(1, 2)), eta=3.0

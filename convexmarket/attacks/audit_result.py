@@ -15,7 +15,7 @@ __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit"]
 
 Floats = NDArray[np.float64]
 
-ROUNDING = 1e-9  # largest relative excess of a measured loss over its claim due to rounding
+ROUNDING = 1e-9  # largest relative excess of a measured loss over the claim due to rounding
 
 
 class AuditCheck(NamedTuple):

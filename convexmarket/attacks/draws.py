@@ -39,7 +39,7 @@ Replacements = tuple[ArrayLike, ArrayLike] | None
 Rows = tuple[Floats, NDArray[Any]]
 
 PILOT = 0.025  # share of the draws that serve to choose the two versions of a row
-LEAK = "the mechanism warns that private data leak"
+LEAK = "the mechanism warns of a leak of private data"
 THRESHOLDS = 40
 
 
@@ -49,7 +49,7 @@ def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
 
 
 def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
-    """Run a fit silently. Return the result, and whether a PrivacyLeakWarning was issued."""
+    """Run a fit without showing warnings. Return the result, and whether it warned of a leak."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fit()
@@ -86,7 +86,7 @@ def audit_learner(
 
 
 def _published_numbers(model: Any) -> Floats:
-    """Return the numbers in the fitted attributes of a model, whose names end in ``_``."""
+    """Return the numbers in the attributes of a model whose names end in ``_``."""
     public = {name: v for name, v in sorted(vars(model).items()) if name[-1] == "_" != name[0]}
     arrays = [np.asarray(v) for v in public.values() if not isinstance(v, Guarantee)]
     numbers = [array.astype(np.float64).ravel() for array in arrays if array.dtype.kind in "fiub"]
@@ -163,7 +163,7 @@ def _best_neighbours(
     replacements: Replacements,
     few: int,
 ) -> list[Rows]:
-    """Return two data sets that differ in a row, whose releases differ most in ``few`` draws."""
+    """Return two data sets that differ in one row, with the largest difference in ``few`` draws."""
     norms = np.linalg.norm(X, axis=1)
     norms[row] = -1.0
     made = [X[row], -X[row], np.zeros_like(X[row]), X[norms.argmax()], X[(X @ X[row]).argmin()]]

@@ -48,7 +48,7 @@ SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": Fa
 SEARCH |= {"vectorized": True, "updating": "deferred"}
 STARTS = 2
 SHORTEST, LONGEST = -2.0, 2.5  # decimal logarithms of output lengths in units of 1/data_norm_
-BLOCKS, LINES = 3, 6  # largest numbers of feature blocks, of axes and of projections
+BLOCKS, LINES = 3, 6  # largest number of feature blocks, and of axes and projections
 
 
 def audit_by_formula(
@@ -95,7 +95,7 @@ class _ObjectiveAudit:
             low, width = domain.low, domain.width
         else:
             width = domain.data_norm * width
-        self.extremes = low + 0.5 * width, low + width  # an interior point, and the boundary
+        self.extremes = low + 0.5 * width, low + width  # inside and on the boundary of the domain
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
         self.loss: Any = getattr(plan, "loss", None)
@@ -289,7 +289,7 @@ class _ObjectiveAudit:
         return AuditCheck(name, True, f"equal on {tried} data sets that differ in one row")
 
     def _sides(self, X: Floats, y: NDArray[Any], row: int) -> list[Rows]:
-        """Return copies of the data in which a row has its own or extreme features and labels."""
+        """Return copies of the data with each combination of features and label for one row."""
         versions = list(product((X[row], *self.extremes), self.labels))
         sides = [(X.copy(), y.copy()) for _ in versions]
         for side, (x, label) in zip(sides, versions, strict=True):

@@ -144,8 +144,8 @@ def check_ending(file: Path, option: str = "--out") -> None:
 
 def warn_of_reports() -> None:
     """Warn that epsilons and payments reveal reports (see docs/threat-model.md)."""
-    note = "Note: an epsilon or a payment reveals the report of its seller. If reports depend on "
-    say(f"{note}rows, it also reveals information on the row. No guarantee covers this.", to=err)
+    note = "Note: an epsilon or a payment reveals the report of its seller and, if reports depend"
+    say(f"{note} on rows, information about the row. No guarantee covers this leak.", to=err)
 
 
 def check_other_place(

@@ -124,9 +124,9 @@ def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
 
 def report_command(
     folder: Annotated[ui.File, typer.Argument(metavar="DIR", help="Folder of a report.")] = None,
-    target: Annotated[ui.File, typer.Option("--out", help="Folder, or file of --audit.")] = None,
+    target: Annotated[ui.File, typer.Option("--out", help="Folder, or file for --audit.")] = None,
     index: Annotated[ui.File, typer.Option(help="Folder of reports to index.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Reports of all problem files.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Update all reports.")] = False,
     problems: Annotated[ui.File, typer.Option(help="Problem files for --all.")] = None,
     reports: Annotated[ui.File, typer.Option(help="Folder of reports for --all.")] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run every problem again.")] = False,
@@ -190,7 +190,7 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
             problem = load_file(file)
             if outdated := "--rerun was given" if rerun else _outdated(problem, reports / name):
                 run_file(problem, reports / name, fresh=rerun)
-            ui.say(f"{name}: {f'run, as {outdated}' if outdated else 'up to date'}")
+            ui.say(f"{name}: {f'run, because {outdated}' if outdated else 'up to date'}")
         except (ConvexMarketError, OSError, MemoryError) as error:  # continue with the other files
             failed += 1
             ui.say(f"{name}: failed: {ui.reason(error)}")

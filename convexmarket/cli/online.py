@@ -28,7 +28,7 @@ EXAMPLES = """
 
   convexmarket online close market
 
-The market is the file market.sqlite in the folder, which several processes can use concurrently. \
+The market is the file market.sqlite in the folder. Several processes can use it concurrently. \
 If a process is killed, all printed offers remain stored, and the command can be repeated.
 """
 online_app = typer.Typer(
@@ -141,7 +141,7 @@ def answer(
 ) -> None:
     """Record the answer of a seller, or the same answer for all sellers of a list.
 
-    The list can be written by quote; sellers without an offer are skipped. The list is checked
+    The list can be the output of quote; sellers without an offer are skipped. The list is checked
     before an answer is recorded. An answer is final, and repeating it has no effect.
     """
     from convexmarket.online.online_market import OnlineMarket
@@ -224,7 +224,7 @@ def close(
             ui.say("The market is closed without a model; the accepted payments remain due.")
             return
         target = target or folder / "report"
-        ui.check_report_folder(target)  # before the market is closed permanently
+        ui.check_report_folder(target)  # fail before the market is closed permanently
         with OnlineMarket(folder) as market:
             options: Any = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)

@@ -70,7 +70,7 @@ def price(
 
     with ui.errors_in_one_line(), ui.err.status("") as status, ExitStack() as stack:
         if (gamma is None) == (budget is None):
-            raise ParameterError("give one of --gamma and --budget, which determines gamma")
+            raise ParameterError("give one of --gamma and --budget; a budget determines gamma")
         if mu is None or sigma is None:
             risk = "cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3"
             raise ParameterError(
@@ -210,7 +210,7 @@ def buy(
             deal.write(target, force=force)
     ui.say("\n".join(deal.statements()))
     if recorded is not None:
-        ui.say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")
+        ui.say(f"Recorded {recorded:,} sales in {books}, and charged the model to the ledger")
     ui.say(f"Wrote {target / 'deal.md'}")
 
 

@@ -226,7 +226,7 @@ def _rows(
 
 
 def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]]:
-    """Return a mask of the nonblank rows, or None if no row is blank, and their line numbers."""
+    """Return a mask of the nonblank rows (None if no row is blank), and their line numbers."""
     blank, breaks = pa.scalar(True), np.zeros(table.num_rows, dtype=np.int64)
     for column in table.columns:
         blank = pc.and_(blank, pc.equal(pc.utf8_trim_whitespace(column), ""))

@@ -175,13 +175,13 @@ def wdbc(
     check_positive("data_norm", data_norm)
     shares = np.asarray(fractions, dtype=np.float64)
     if shares.shape != (3,) or not np.all(shares > 0) or abs(shares.sum() - 1.0) > 1e-9:
-        raise ParameterError(f"fractions must be three positive shares of one, got {fractions!r}")
+        raise ParameterError(f"fractions must be three numbers > 0 with sum one, got {fractions!r}")
     ends = np.rint(np.cumsum(shares)[:2] * y.size).astype(int)
     train, validation, test = np.split(
         np.random.default_rng(random_state).permutation(y.size), ends
     )
     if min(train.size, validation.size, test.size) == 0:
-        raise ParameterError(f"{y.size} rows are too few to be split by {fractions!r}")
+        raise ParameterError(f"{y.size} rows are too few for the fractions {fractions!r}")
     mean, deviation = X[validation].mean(axis=0), X[validation].std(axis=0)
     deviation[deviation == 0] = 1.0
     standardised = np.column_stack([(X - mean) / deviation, np.ones(y.size)])
@@ -197,7 +197,7 @@ def wdbc(
             f" by the mean and standard deviation of the {validation.size} public validation rows,"
             f" a constant 1 is appended, and the row is divided by {typical / data_norm:.6g}, which"
             f" brings {_TYPICAL_QUANTILE:.0%} of the validation rows into the ball of radius"
-            f" {data_norm:g}. Then each row is projected on that ball. No constant was computed"
+            f" {data_norm:g}. Then each row is projected onto this ball. No constant was computed"
             " from the rows that are sold."
         ),
     )
@@ -209,7 +209,7 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Draw points in the unit ball near two concentric circles, which are not linearly separable.
+    """Draw points near two concentric circles; the two classes are not linearly separable.
 
     Parameters
     ----------
@@ -299,13 +299,13 @@ def synthetic(
         data_norm=data_norm,
         description=(
             f"Synthetic: Gaussian inputs of variance {data_norm:g}^2/{n_features} per coordinate,"
-            f" labelled by a hyperplane through the origin. Rows are projected on the ball of"
+            f" labelled by a hyperplane through the origin. Rows are projected onto the ball of"
             f" radius {data_norm:g}; no constant was computed from any row."
         ),
     )
 
 
-#: Public ranges of the medical data, which do not depend on the rows.
+#: Public ranges of the medical data. The ranges do not depend on the rows.
 MEDICAL_RANGES = {
     "age": (18.0, 64.0),
     "bmi": (15.0, 55.0),
@@ -410,8 +410,8 @@ def synthetic_regression(
         rows,
         labels,
         tuple(f"x{j}" for j in range(n_features)),
-        f"Synthetic: uniform rows in [0, 1]^{n_features}, labels linear in them with a model of"
-        f" norm 1/sqrt({n_features}), noise of standard deviation {label_noise:g}.",
+        f"Synthetic: rows are uniform in [0, 1]^{n_features}, and labels follow a linear model of"
+        f" norm 1/sqrt({n_features}) with noise of standard deviation {label_noise:g}.",
         train_fraction,
         rng,
     )

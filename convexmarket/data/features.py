@@ -152,8 +152,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         absent = [name for name in self.columns if name not in table.columns]
         if absent:
             raise DataError(
-                f"the table has no column {absent[0]!r}, which is declared as a feature; its "
-                f"columns are {', '.join(map(repr, table.columns))}"
+                f"the table has no column {absent[0]!r}, which is declared as a feature; the "
+                f"table has the columns {', '.join(map(repr, table.columns))}"
             )
         parts = [self._part(table[name], name, public) for name, public in self.columns.items()]
         if self.intercept:
@@ -261,12 +261,12 @@ def _fault(public: object) -> str:
         low, high = map(as_float, public) if len(public) == 2 else (np.nan, np.nan)
         if -LARGEST <= low < high <= LARGEST and high - low >= SMALLEST:
             return ""
-        return "a range is a pair (low, high) of numbers, low < high, of moderate size"
+        return "a range is a pair (low, high) of numbers of moderate size with low < high"
     if isinstance(public, str) or not is_iterable(public) or not list(public):
         return "give a tuple (low, high), or a list of categories"
     words = list(public)
     if len(words) == 2 and all(map(is_number, words)):
-        return f"a range is a tuple, {tuple(words)!r}, which also serves for two numeric categories"
+        return f"a range is a tuple, {tuple(words)!r}, which also represents two numeric categories"
     if not all(isinstance(word, Hashable) for word in words):
         return "a category is a word, a number or a truth value"
     return "list each category once" if len(set(words)) < len(words) else ""

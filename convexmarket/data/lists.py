@@ -1,6 +1,6 @@
 """Read lists of sellers from CSV files, Parquet files and tables.
 
-For ambiguous values, an error with their line numbers is raised, because a wrong number would lead
+For ambiguous values, an error with the line numbers is raised, because a wrong number would lead
 to a wrong payment.
 """
 
@@ -121,7 +121,7 @@ def checked_list(
     show_cells: bool = False,
     is_csv: bool = False,
 ) -> pd.DataFrame:
-    """Convert the sensitivities of a list to numbers, or raise an error with the invalid lines.
+    """Convert the sensitivities of a list to numbers, or raise an error that lists invalid lines.
 
     ``table`` contains some of the columns id, sensitivity and group. Its index contains the line or
     row numbers of ``place``, such as "rows.csv: line". ``names`` maps its columns to the original
@@ -138,11 +138,11 @@ def checked_list(
             why = f"is missing (empty cell of column {names[role]!r}); fill it in, or omit the row"
             refuse(place, blank(table[role]), why, what)
     listed = table.copy()
-    if is_csv and "group" in table:  # store each of the few names once
+    if is_csv and "group" in table:  # store each distinct name once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     if "sensitivity" in table:
         written = table["sensitivity"]
-        if pd.api.types.is_bool_dtype(written):  # reject truth values, as in a file
+        if pd.api.types.is_bool_dtype(written):  # the text of a truth value is rejected
             written = written.astype(str)
         listed["sensitivity"] = numbers_in(written)
         cells = table["sensitivity"] if show_cells else None
@@ -154,7 +154,7 @@ def checked_list(
         if not forms.is_unique:
             why = f"is the id of an earlier seller (column {names['id']!r}); ids must be distinct"
             refuse(place, forms.duplicated(), why, cells=table["id"])
-    pa.default_memory_pool().release_unused()  # needed by the search for equal ids
+    pa.default_memory_pool().release_unused()  # free the memory of the search
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 
@@ -189,7 +189,7 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
 
 
 def read_sales(path: str | Path) -> pd.DataFrame:
-    """Read the columns id, epsilon and payment or price of the sales in a CSV file.
+    """Read the columns id, epsilon, and payment or price from a CSV file of sales.
 
     The index contains the line numbers, and the column of payments is called price. A DataError
     with line numbers is raised for invalid rows and for offers that were not accepted.
@@ -214,7 +214,7 @@ def read_sales(path: str | Path) -> pd.DataFrame:
 def _report_faults(
     numbers: pd.Series[float], prior: Supported | None
 ) -> list[tuple[pd.Series[bool], str]]:
-    """Return a mask of reports for each reason for which reports are invalid or ambiguous."""
+    """Return masks of invalid or ambiguous reports, each with the reason."""
     faults = [
         (numbers.isna(), NO_NUMBER),
         (numbers < 0, "is negative, but a sensitivity must be >= 0"),
@@ -294,7 +294,7 @@ def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
 
 
 def refuse(place: str, wrong: Any, why: str, what: str = "", cells: Any = None) -> None:
-    """Raise an error if a row is wrong. If ``cells`` is given, the message quotes a wrong cell."""
+    """Raise an error if the mask ``wrong`` marks rows. With ``cells``, the error quotes a cell."""
     bad = np.flatnonzero(wrong)
     if bad.size:
         cell = [] if cells is None else [clipped(cells.iloc[bad[0]])]

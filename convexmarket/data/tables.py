@@ -50,7 +50,7 @@ def read_table(table: Any, na_values: str | Sequence[str] = ()) -> pd.DataFrame:
 def read_rows(
     table: Any, na_values: str | Sequence[str] = (), texts: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, pd.Index[int], str]:
-    """Read a table like :func:`read_table`. Also return the row numbers and their prefix.
+    """Read a table like :func:`read_table`. Also return row numbers, and their prefix in messages.
 
     The columns ``texts`` of a CSV file are not converted.
     """

@@ -19,8 +19,8 @@ The best model for given purchases is the solution of a weighted logistic regres
 
 The norm and its bound are replaced by additional regularization nu >= 0. Let w(nu) be the minimiser
 with regularization Lambda + nu, kappa = 0 and no bound. The solution is w(nu) with
-``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if beta requires a larger nu. Both left sides
-are monotone in nu. The solution is 0 if the norm of the gradient at 0 is at most kappa.
+``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if beta requires a larger nu. Both left-hand
+sides are monotone in nu. The solution is 0 if the norm of the gradient at 0 is at most kappa.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ Floats = NDArray[np.float64]
 #: Number of alternations before a quasi-Newton run, largest number of iterations of this run, and
 #: largest number of alternations at a fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
-_TOLERANCE = 1e-10  # norm of a model's gradient, relative to the largest norm of a row
+_TOLERANCE = 1e-10  # largest gradient norm at a model, relative to the largest norm of a row
 #: Relative gap and largest number of solves of an exact search over eta, and relative gap of a
 #: search with a conic solver.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
-_POLISHES = 3  # alternations after a search over eta
+_POLISHES = 3  # number of alternations after a search over eta
 
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
@@ -68,7 +68,7 @@ def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjecti
 
 
 def norm_price(joint: JointMarket, eta: float) -> float:
-    """Compute the factor of ``||w||`` in the objective, which is positive for worst-case noise."""
+    """Compute the factor of ``||w||`` in the objective; it is positive for worst-case noise."""
     return 2.0 * joint.noise_radius / eta if joint.noise == "worst-case" else 0.0
 
 
@@ -107,7 +107,7 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
         return float(np.linalg.norm(at(nu)))
 
     nu = 0.0
-    if kappa > 0:  # nu*||w(nu)|| increases from 0 to the slope at 0
+    if kappa > 0:  # nu*||w(nu)|| increases in nu, from 0 to the gradient norm at 0
         nu = _crossing(lambda x: x * length(x) - kappa, kappa / max(length(0.0), 1e-300))
     beta = joint.max_norm
     if beta is not None and length(nu) > beta:
@@ -204,7 +204,7 @@ class PurchaseStep:
 
 
 class Descent:
-    """A descent in the joint problem, which stores the best point."""
+    """A descent in the joint problem, with the best point so far."""
 
     def __init__(self, joint: JointMarket, step: PurchaseStep, model: Floats) -> None:
         self.joint, self.step, self.model = joint, step, model
@@ -265,9 +265,9 @@ class Descent:
 
 @dataclass(eq=False)
 class _JointCut(KeptSpreadCut):
-    """A cut plus a minimum over models, which is concave and nondecreasing in s = 1/eta.
+    """The sum of a cut and a minimum over models.
 
-    Between two values of s, the chord of this minimum is a linear lower bound.
+    The minimum is concave in s = 1/eta, so its chord between two values of s is a lower bound.
     """
 
     model: Callable[[float], float] = float

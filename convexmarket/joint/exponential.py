@@ -126,7 +126,7 @@ class ExponentialBlock(DeclaredMarket):
 
     def _written(self, piece: Constraint, quantities: Quantities) -> list[cp.Constraint]:
         form = MarketNumbers(quantities.virtual_costs).plus(constraints=[piece])
-        if form.budgets or form.is_bounded:  # bounds on guarantees: psi'eps <= B, eps <= e
+        if form.budgets or form.is_bounded:  # bounds on guarantees, psi'eps <= B or eps <= e
             one = cp.Constant(1.0)
             quantities = replace(quantities, weights=quantities.epsilon, inverse_eta=one)
         elif form.eta_high < np.inf:

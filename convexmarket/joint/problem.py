@@ -270,7 +270,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Compute a ratio. If it is below 1, the problem is convex in (w, a) for a fixed eta.
+    """Compute a ratio such that values below 1 imply convexity in (w, a) for a fixed eta.
 
     The ratio is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and infinity without a spread.

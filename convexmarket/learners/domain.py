@@ -233,7 +233,7 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """Half the width of the interval, which is scaled to 1."""
+        """Half the width of the interval, which is 1 on the unit scale."""
         return (self.high - self.low) / 2.0
 
     @property
@@ -303,7 +303,7 @@ class Perturbation(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Granted:
-    """The granted epsilon of each row, which is public. Infinity means no protection."""
+    """The public, granted epsilon of each row. Infinity means no protection."""
 
     epsilon: Floats
 
@@ -329,7 +329,7 @@ class Granted:
                 "row, or one number for all rows"
             )
         if not np.all(array >= 0):
-            raise ParameterError("epsilon must be nonnegative in every row; 0 omits a row")
+            raise ParameterError("epsilon must be nonnegative in every row; give 0 to omit a row")
         if 0 < array.max() < LEAST or np.any(np.isfinite(array) & (array > LARGEST)):
             raise ParameterError(
                 f"epsilon must be between {LEAST:g} and {LARGEST:g}, got up to "
@@ -343,7 +343,7 @@ class Granted:
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Mask of the rows with a positive epsilon, which are the used rows, shape (n_rows,)."""
+        """Mask of the used rows, whose epsilon is positive, shape (n_rows,)."""
         return self.epsilon > 0
 
     @property

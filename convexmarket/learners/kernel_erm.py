@@ -160,7 +160,7 @@ class KernelERM(BaseEstimator):
         Parameters
         ----------
         X, y, epsilon, random_state
-            As in the private learners. Weights are proportional to epsilon, which is 1 by default.
+            As in private learners. The weights are proportional to epsilon, which is 1 by default.
         rows, accountant
             Not accepted, because fitting does not release the model.
 
@@ -313,7 +313,7 @@ class KernelERM(BaseEstimator):
         if classes is not None:
             inferred = "VIOLATED: the label set was inferred from the private labels"
             assumptions.append(inferred if self.classes is None else classes.assumption)
-        error = f"the noise covers the solver's error of at most {self.tol:g} sensitivities"
+        error = f"the noise covers the solver's error of at most {self.tol:g} * sensitivity_"
         return (*assumptions, error)
 
     def _bounded_kernel(self, n_features: int) -> Kernel:

@@ -143,7 +143,7 @@ class _Clipped(Loss):
 
     @property
     def curvature(self) -> float:
-        """Reciprocal of the width, which is infinite for width 0."""
+        """Reciprocal of the width, or infinity for width 0."""
         return 1.0 / self.width if self.width else float("inf")
 
     def derivatives(self, f: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
@@ -268,10 +268,10 @@ def lipschitz_risk_constants(
 ) -> tuple[float, float]:
     r"""Compute mu and sigma of the excess risk ``mu * ||a|| + sigma / eta`` of a Lipschitz loss.
 
-    If the weights do not depend on the rows, the loss of every model within reach exceeds the noisy
-    training loss by at most this risk with probability at least :math:`1 - \delta - \delta'`
-    (docs/theory/objective-perturbation.md). Let D be the range of the loss for predictions up to B,
-    and q the quantile of the norm of the noise. The constants are
+    If the weights do not depend on the rows, the loss of every model with predictions up to
+    ``reach`` exceeds the noisy training loss by at most this risk with probability at least
+    :math:`1 - \delta - \delta'` (docs/theory/objective-perturbation.md). Let D be the range of the
+    loss for predictions up to B, and q the quantile of the norm of the noise. The constants are
     :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` (smaller for the logistic loss) and :math:`2LBq`.
     mu and sigma of classifiers are divided by :math:`\ell(0)`, the smallest loss of a wrong label.
 

@@ -76,7 +76,7 @@ class PerturbedObjective:
         the curvature nearby, plus 16 units for its evaluation, if ``exp`` is correct to four units
         in the last place. The errors of the sum over rows, of the quadratic and linear terms, and
         of the norm are added to these errors. All terms of the bound are nonnegative. The bound is
-        doubled, which covers its rounding errors for fewer than 1e15 rows and features.
+        doubled to cover its rounding errors for fewer than 1e15 rows and features.
         """
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)
@@ -153,7 +153,7 @@ def relative_error(operations: int) -> float:
 
 
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
-    """Search for a gradient of norm ``tol``, and return the point with the smallest gradient.
+    """Minimise to a gradient norm of ``tol``, and return the point of the smallest gradient norm.
 
     The line search uses slopes, because near the minimum they are more accurate than values.
     """

@@ -1,4 +1,4 @@
-r"""Linear models trained by objective perturbation, the exact minimisers of a noisy objective.
+r"""Linear models trained by objective perturbation, which minimises a noisy objective exactly.
 
 .. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
 
@@ -152,7 +152,7 @@ class ObjectivePerturbation(Perturbation):
         self.eta, self.tol, self.paid = eta, tol, paid  # epsilon that the second noise uses
         self.unit = 2.0 * loss.lipschitz * data_norm / eta  # scale of the noise in the gradient
         self.noisy, self.exact = bool(np.isfinite(eta)), second.solver_epsilon is not None
-        #: Lattice step and scale of the second noise, or None without second noise.
+        #: Lattice step and scale of the second noise, or None if there is no second noise.
         self.blur = lattice_blur(distance, n_features, paid) if paid else None
         kind = "exact noise on a lattice" if paid else "noise in plain floating point"
         self.name = "by objective perturbation" + f", {kind}" * self.noisy
@@ -169,7 +169,7 @@ class ObjectivePerturbation(Perturbation):
         else:
             self.assumptions = (
                 "the coefficients are the exact minimiser (the gradient norm is at most "
-                f"{tol:g}), or are not read more finely than {2.0 * distance:.3g}",
+                f"{tol:g}), or digits below {2.0 * distance:.3g} are not read",
                 "noise and coefficients, computed in double precision, are treated as real numbers",
             )
 
@@ -240,7 +240,7 @@ def public_regularization(
     if np.all(shares == shares[0]):  # the smallest epsilon determines eta
         shares, bounds = shares[:1], np.array([bounds.min()])
     bent = loss.curvature * data_norm**2
-    if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or no epsilon left
+    if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or a row without epsilon
         return float(np.clip(NO_NOISE * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
     goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0
@@ -416,11 +416,11 @@ class PrivateLogisticRegression(_Classifier):
         Largest norm of the gradient at which the solver stops, including rounding errors.
         If ``"auto"``, the tolerance is computed from the number of rows and eta.
     solver_epsilon : "auto", float or None, default "auto"
-        Cost, to every used row, of a second noise that covers the errors of the solver and of
-        floating point. This noise is exact discrete noise on a lattice, with scale
+        Epsilon that every used row spends on a second noise, which covers the errors of the solver
+        and of floating point. This noise is exact discrete noise on a lattice, with scale
         ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. If ``"auto"``, it uses
-        the share ``sqrt(tol / smallest weight)`` of epsilon, which balances the two noises. A row
-        is dropped if this share is above 3 per cent and its epsilon is below 1 per cent of the
+        the share ``sqrt(tol / smallest weight)`` of epsilon to balance the two noises. A row is
+        dropped if this share is above 3 per cent and the row's epsilon is below 1 per cent of the
         mean. If ``None``, the second noise is omitted. The guarantee then assumes that digits below
         ``2 * tol / regularization`` are not read. Except in simulations, a
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued.
@@ -432,7 +432,7 @@ class PrivateLogisticRegression(_Classifier):
     Attributes
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
-        The released model w, and 0. To fit an intercept, append a constant column to X.
+        The released model w, and intercept 0. To fit an intercept, append a constant column to X.
     epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
         Epsilon of each row in nats, and the full guarantee with its assumptions.
     classes_, eta_, regularization_, data_norm_, tol_, solver_epsilon_

@@ -43,7 +43,7 @@ TINY = 1e-280  # squared norms of features below this number are treated as zero
 
 @dataclass(frozen=True)
 class Kernel:
-    """A positive semidefinite kernel and the public domain of its rows.
+    """A positive semidefinite kernel and the public domain of the rows.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class Kernel:
         ------
         DataError
         """
-        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels would be rounding errors
+        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernel values would be rounding errors
             raise DataError(f"{what} has rows whose norms overflow; scale these rows")
         if self.data_norm is not None:
             Ball(self.data_norm).rows(X, f"rows of {what}")

@@ -73,7 +73,7 @@ class Learner(Protocol):
         ----------
         X, y, epsilon : array_like of shape (n_rows, n_features), (n_rows,), (n_rows,)
         rows, accountant : array_like of int, Account, optional
-            Positions of the rows in the account. The default is all rows.
+            Positions of the rows in the account, by default all rows, and the account.
         """
         ...
 
@@ -216,8 +216,8 @@ class PrivateLearner(BaseEstimator):
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
         """Compute the guarantee of a fit from public quantities only, before the fit.
 
-        A regularization of "auto" depends on ``n_features``, whose default is 1. Errors are as in
-        :meth:`fit`. A domain that is not public raises a ParameterError.
+        A regularization of "auto" depends on ``n_features``, whose default is 1. Raises the same
+        errors as :meth:`fit`. A domain that is not public raises a ParameterError.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
         return self._guarantee(granted, plan, domain, None)

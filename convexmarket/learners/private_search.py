@@ -41,7 +41,7 @@ Charge = Literal["trials", "sum"]
 #: Relative reduction of the epsilons of a candidate that covers rounding errors.
 BELOW = 2.0**-50
 MOST_TRIALS = 10_000.0
-#: Assumption of the guarantee for each charge.
+#: Assumption of the guarantee for each method of charging.
 HOW: dict[str, str] = {
     "sum": "each candidate is trained once, and the privacy losses of all candidates add up",
     "trials": "only the best of a random number of trials is published; the number, drawn in double"
@@ -100,7 +100,7 @@ class PrivateSearch(BaseEstimator):
     epsilon: ArrayLike | None = None
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Compute (mu, sigma) of a learner that is trained with its share of epsilon.
+        """Compute (mu, sigma) of a candidate, which is trained with a share of epsilon.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class PrivateSearch(BaseEstimator):
         Parameters
         ----------
         X, y
-            See the learner.
+            Passed to ``score`` of the learner.
         """
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))

@@ -60,8 +60,8 @@ SMALL_CHAIN = 10  # number of roundings of an entry, without the roundings in su
 NORM_SLACK = 1.01  # ratio of a computed model's norm to the bound on the exact norm
 UPWARD = 1.0 + 1e-9  # factor that covers rounding errors in a formula
 FINE = 1000
-LARGEST = 1.01  # largest entry of the sums if the weights sum to one
-#: Difference of the squared scales, in steps, of discrete and continuous noise (docs/theory.md).
+LARGEST = 1.01  # bound on the entries of the sums, if the weights sum to one
+#: Difference of the squared scales of discrete and continuous noise, in steps (docs/theory.md).
 NARROWER = 9.0
 
 EXACT = (
@@ -363,7 +363,7 @@ class OutputPerturbation(Perturbation):
                     raise
         self.exact, limits = self.error is not None, REAL
         if self.error is not None:
-            total = max(1.0, fsum(weights) * UPWARD)  # W, such that the sum of w/W is at most one
+            total = max(1.0, fsum(weights) * UPWARD)  # W: the weights w/W sum to at most one
             kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
             moved = np.where(used, kappa * weights + 2.0 * self.error.distance, 0.0)
             shift = sqrt(n_features) * moved * UPWARD

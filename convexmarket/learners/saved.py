@@ -52,7 +52,7 @@ Epsilon = Annotated[float, Field(ge=0, strict=False), WithJsonSchema({"minimum":
 
 
 class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings"):
-    """A released model without noise, seed and rows. The schema is ``docs/model.schema.json``."""
+    """Content of the file of a released model. The schema is ``docs/model.schema.json``."""
 
     format: Literal["convexmarket-model"] = "convexmarket-model"
     version: Literal[1] = 1
@@ -69,7 +69,7 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     coef_: Numbers
     intercept_: Number = 0.0
     rows: Annotated[int, Field(ge=1, le=10_000_000)]
-    epsilon: Annotated[list[Epsilon], FailFast()]  # one for each row, or only the maximum
+    epsilon: Annotated[list[Epsilon], FailFast()]  # of each row, or only the largest epsilon
     delta: Annotated[float, Field(ge=0, le=1)]
     law: Law  # fields of the profile of the privacy loss
     shift: Annotated[list[Epsilon], FailFast()]
@@ -91,7 +91,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
         An existing file is replaced atomically.
     guarantee : {"summary", "rows"}, default "summary"
         If ``"summary"``, only the largest epsilon is written. If ``"rows"``, the epsilons and given
-        weights of all rows are written, which reveal the asks of sellers. Asks have no guarantee.
+        weights of all rows are written. They reveal the asks of sellers. Asks have no guarantee.
 
     Returns
     -------

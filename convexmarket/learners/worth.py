@@ -63,6 +63,6 @@ def model_errors(model: Any, X: Any, y: ArrayLike) -> dict[str, float]:
         error = float(np.sqrt(np.mean((predicted - labels) ** 2)))
         constant = float(np.std(labels))
     if error >= constant > 0.0:  # a constant has no error on rows with equal labels
-        why = f"on the test rows the error of the model is {error:.4g}, and a constant has"
+        why = f"on the test rows the error of the model is {error:.4g}, and that of a constant is"
         _useless(f"{why} {constant:.4g}")
     return {"model": error, "constant": constant}

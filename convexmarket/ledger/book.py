@@ -278,7 +278,7 @@ class Ledger:
         frame = totals.reset_index().set_axis(["id", "sold", "paid"], axis=1)
         frame.insert(2, "spent", account.spent if account else 0.0)
         frame.insert(3, "left", account.remaining if account else 0.0)
-        # Add the used part, or the remaining part, of sales for a single release.
+        # Sales for a single release are spent up to its charge, or left until it is charged.
         own = sales.dropna(subset="release").groupby(["release", "id"])["epsilon"].sum()
         used = charges.set_index(["release", "id"])["epsilon"].reindex(own.index, fill_value=0.0)
         ended = own.index.isin(released, level="release")
@@ -317,7 +317,7 @@ class Ledger:
 class LedgerAccount:
     """An account of sellers in a ledger, created by :meth:`Ledger.account`.
 
-    Pass the account as the ``accountant`` of a release or a learner. Row k is that of seller k.
+    Pass the account as the ``accountant`` of a release or a learner. Row k belongs to seller k.
 
     Attributes
     ----------

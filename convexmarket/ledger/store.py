@@ -47,7 +47,7 @@ if hasattr(os, "register_at_fork"):
 #: Description and remedy for each primary error name of SQLite.
 _ERRORS = {
     "SQLITE_BUSY": (
-        f"is in use by other processes for more than {PATIENCE:g} seconds",
+        f"has been in use by other processes for more than {PATIENCE:g} seconds",
         "try again",
     ),
     "SQLITE_READONLY": ("is read-only", "allow writing to the file and its folder"),
@@ -68,11 +68,11 @@ def now() -> str:
 
 
 class Kind(NamedTuple):
-    """A kind of database, with texts for messages."""
+    """Name and required table of a database schema, and a remedy if the database is missing."""
 
     name: str
     create: str  # remedy if the database is missing
-    table: str = ""  # name of a table that every database of this kind has
+    table: str = ""  # name of a table in every database with this schema
 
 
 class Store:
@@ -119,7 +119,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that can add rows. Other processes wait before they can write."""
+        """Open a transaction that can add rows. Other processes cannot write until it ends."""
         with self.reading("BEGIN IMMEDIATE") as connection:
             yield connection
             seal(connection, self._added)
@@ -177,7 +177,7 @@ class Store:
         return connection
 
     def _check_ours(self, connection: sqlite3.Connection) -> None:
-        """Check the kind and version of the database, and set its journal mode."""
+        """Check the schema and version of the database, and set its journal mode."""
         tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
         ours = connection.execute(tables, (self.kind.table,)).fetchall()
         ((application,),) = connection.execute("PRAGMA application_id").fetchall()
@@ -195,7 +195,7 @@ class Store:
         connection.execute("PRAGMA journal_mode = PERSIST")
 
     def _sync_journal(self) -> None:
-        """Sync the journal, but not the database, because closing its file would release locks."""
+        """Sync the journal. The database is not synced, because closing it would release locks."""
         try:  # without a journal, or without permission, nothing was written
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 sync(self._file.with_name(f"{self._file.name}-journal"))
@@ -227,7 +227,7 @@ def _in_words(path: Path, busy: str = "") -> Iterator[None]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         name = getattr(error, "sqlite_errorname", "") or ""
         kind = "_".join(name.split("_")[:2])
-        if not name or kind in _DAMAGE:  # without a name, the message can quote a value
+        if not name or kind in _DAMAGE:  # the message of an unnamed error can quote a value
             raise damaged(path, f"or not an SQLite database ({name or 'bad text'})") from None
         if busy and kind == "SQLITE_BUSY":
             raise DataError(busy) from error

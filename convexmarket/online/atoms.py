@@ -58,7 +58,7 @@ class Atoms:
         """Compute the moments for ``v = (p - psi)_+`` at prices p relative to ``lowest``."""
         full, below, below2 = self._sums[:, np.searchsorted(self.above, price - width, "right")]
         share, mean, square = self._sums[:, np.searchsorted(self.above, price, "right")]
-        share, mean, square = share - full, mean - below, square - below2  # costs between
+        share, mean, square = share - full, mean - below, square - below2
         width = np.where(full > 0, width, 0.0)
         margin = np.maximum(price * share - mean, 0.0)
         first = width * full + margin
@@ -93,12 +93,12 @@ class Cells:
 
     @property
     def inner(self) -> Atoms:
-        """Atoms at the means of cells, whose optimal loss is at least the loss for the prior."""
+        """Atoms at the means of cells; their optimal loss is at least that for the prior."""
         return Atoms(self._means, self._masses)
 
     @property
     def outer(self) -> Atoms:
-        """Atoms at the ends of cells, whose optimal loss is at most the loss for the prior."""
+        """Atoms at the ends of cells; their optimal loss is at most that for the prior."""
         some = (self._at_ends > 0) & np.isfinite(self._costs)
         return Atoms(self._costs[some], self._at_ends[some])
 
@@ -111,7 +111,7 @@ class Cells:
 
 
 def _divided(edges: Floats, parts: NDArray[np.int_] | int) -> Floats:
-    """Divide each cell into its number of equal parts, and return all edges."""
+    """Divide each cell into the given number of equal parts, and return all edges."""
     number = np.broadcast_to(parts, edges.size - 1)
     left = np.repeat(edges[:-1], number)
     step = np.repeat(np.diff(edges) / number, number)

@@ -55,7 +55,7 @@ _OFFERS = (
 _COLUMNS = ["id", "number", "sensitivity", "epsilon", "payment", "status", "plan"]
 _TYPES = {"number": int, "sensitivity": float, "epsilon": float, "payment": float, "plan": int}
 
-#: The kind of database that :class:`convexmarket.ledger.store.Store` opens.
+#: Description of market databases for :class:`convexmarket.ledger.store.Store`.
 _MARKET = Kind("market", "convexmarket online open, or OnlineMarket.create in Python", "markets")
 
 _TABLES = (
@@ -456,7 +456,7 @@ class OnlineMarket:
         return Ledger(self._store)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the market to a file, even during use. To restore the copy, see docs/ledger.md.
+        """Copy the market, which can be in use, to a file. To restore the copy, see docs/ledger.md.
 
         Parameters
         ----------

@@ -253,7 +253,7 @@ class _Market:
         return np.where(reached, price, np.nan)
 
     def _bounds(self, points: _Points) -> tuple[Floats, float]:
-        """Compute lower bounds on the loss between neighbouring points, and one on any loss."""
+        """Compute lower bounds on the loss between neighbouring points, and on all losses."""
         sigma = self.buyer.sigma
         value, slope, rate = points.value - points.error, points.slope, 1.0 / points.total
         level = value - sigma * rate - slope * points.total  # intercept of the tangent
@@ -357,7 +357,7 @@ def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
     """
     some, others = inner.terms, outer.terms
     if not abs(some.price - others.price) < 1e-6 * some.price or not some.scale * others.scale > 0:
-        return inner  # different roots
+        return inner  # the plans differ too much
     eta = (2.0 * inner.eta + outer.eta) / 3.0
     price, scale = (2.0 * some.price + others.price) / 3.0, (2.0 * some.scale + others.scale) / 3.0
     return replace(inner, terms=Terms(price, scale, buyer.cap * eta / buyer.m), eta=eta)

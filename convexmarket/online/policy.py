@@ -75,7 +75,7 @@ class Quote(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class OnlinePolicy:
-    """Policy for sellers who arrive one by one (A, Algorithm 3, and its general form).
+    """Policy for sellers who arrive one by one (A, Algorithm 3, or its generalisation).
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ class AdaptivePolicy:
         if self.replan and sold.any():
             total, squares = float(sold.sum()), float(sold @ sold)
             history = {"n": remaining, "total": total, "squares": squares}
-        elif self.replan:  # a new market, where k is relative to the remaining sellers
+        elif self.replan:  # a new market of the remaining sellers, to which the cap is relative
             buyer = replace(buyer, m=remaining)
         try:
             made = plan(prior, buyer, **history, gap=_GAP)

@@ -176,8 +176,8 @@ def release_model(
         "assumptions": [*model.guarantee_.assumptions, *ASSUMPTIONS],
         "largest_excess_over_sold": float(np.max(model.epsilon_ - sold)),
         "test": test,
-        "to_publish": "the guarantees cover features, coef and classes; they do not cover what "
-        "single sellers sold, below",
+        "to_publish": "the guarantees cover features, coef and classes; they do not cover the "
+        "amounts that single sellers sold, listed below",
         "guarantees": dict(zip(ids, model.epsilon_.tolist(), strict=True)),
     }
     return model_text(released)

@@ -104,7 +104,7 @@ def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prio
     except (TypeError, ValueError, OverflowError) as error:
         takes = ", ".join(inspect.signature(build).parameters)
         text = f"{str(error).replace('.__init__()', ':')}; the parameters are {takes}"
-        if values:  # of a text, with too many or too few commas
+        if values:  # a text has too many or too few commas
             text = f"prior has {len(values)} values; give {takes}, such as {vars(build)['example']}"
         raise PriorError(text) from None
 

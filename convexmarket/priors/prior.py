@@ -163,13 +163,13 @@ class Prior(ABC):
         if self.is_regular:
             return self._virtual_cost(c)
         nodes, costs, _ = self._ironing
-        above = c > nodes[-1]  # in an unbounded tail, or where psi is infinite
+        above = c > nodes[-1]  # in a tail, or where psi is infinite
         tail = np.maximum(self._virtual_cost(np.where(above, c, nodes[-1])), costs[-1])
         return np.where(above, tail, np.interp(c, nodes, costs))
 
     @cached_property
     def _nodes(self) -> FloatArray:
-        """Nodes for ironing: finite sensitivities in increasing order, denser at high density."""
+        """Nodes for ironing: increasing finite sensitivities, denser where the density is high."""
         reach = np.log1p(-_TAIL) - np.log(_TAIL)
         levels = np.union1d(expit(np.linspace(-reach, reach, 97)), np.linspace(0, 1, 33)[1:-1])
         ends = [end for end in self.support if np.isfinite(end)]
@@ -190,8 +190,8 @@ class Prior(ABC):
         nodes, levels = self._nodes[chosen], levels[chosen]
         mass = np.diff(levels)
         slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
-        # At a node, the slope of the hull is between the slopes of the two cells. Psi is clipped to
-        # this range, so the result is exact outside the ironed intervals and constant on them.
+        # At a node, the slope of the hull is between the slopes of adjacent cells. Psi is clipped
+        # to this range, so the result is exact outside the ironed intervals and constant on them.
         lower, upper = np.append(-np.inf, slopes), np.append(slopes, np.inf)
         costs = np.clip(self._virtual_cost(nodes), lower, upper)
         nodes, costs = nodes[np.isfinite(costs)], costs[np.isfinite(costs)]

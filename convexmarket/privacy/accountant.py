@@ -37,7 +37,7 @@ Places = NDArray[np.intp]
 ROUNDED = 1.0 + 1e-12
 #: Up to this budget, only the sum of epsilons is limited, and profiles are not composed.
 LEAST_BUDGET = 1e-200
-#: Fractions of delta. Keys of SPLITS are fractions of the budget for non-Gaussian releases.
+#: Fractions of delta per sum. Keys of SPLITS are fractions of the budget for non-Gaussian releases.
 GAUSSIAN, MOMENT, FAILURES, SPLITS = 0.65, 0.20, 0.10, {0.5: 0.04, 0.75: 0.01}
 #: Up to this shift, a non-Gaussian release costs less than pi/2 times its squared shift.
 LARGEST_SMALL = 1.0
@@ -241,7 +241,7 @@ class PrivacyAccountant(Shown):
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
-        """Add earlier charges with the same law, even if they exceed the budget.
+        """Add earlier charges whose profiles have this law, even if they exceed the budget.
 
         The arrays have one entry for each charge. ``rows`` can repeat positions.
         """

@@ -98,7 +98,7 @@ def calibrate_eta(
     """Compute the largest ``eta`` for which no row exceeds its granted epsilon.
 
     The epsilon granted for row i is ``weights[i] * eta``. The Jacobian's part of the loss and
-    ``solver_epsilon`` grow more slowly than the weight, so the smallest weight > 0 is decisive.
+    ``solver_epsilon`` grow more slowly than the weight, so the smallest weight > 0 limits eta.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -185,7 +185,7 @@ def _largest(weights: Floats, cap: float | None) -> float:
     return cap / weights.size
 
 
-@lru_cache(maxsize=256)  # used by the plan, the charge and the training of a purchase
+@lru_cache(maxsize=256)  # a purchase needs each value up to three times
 def _calibrated(
     smallest: float, eta: float, room: float, curvature: float, accounting: str, largest: float
 ) -> float:

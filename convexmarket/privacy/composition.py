@@ -19,7 +19,7 @@ from scipy.special import log_expit, log_ndtr, xlogy
 __all__ = ["ORDERS", "Composition", "advanced_composition", "conversion", "epsilon_of_moments"]
 __all__ += ["gaussian_epsilon", "gaussian_shift", "moment", "moments", "update_moments"]
 
-#: Method that composes the answers of one release.
+#: Method of composing the answers of one release.
 Composition: TypeAlias = Literal["tight", "paper"]
 
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 #: Orders lambda of the moments. The steps of 4% increase an epsilon by less than 0.1%.
 ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 
-BISECTIONS = 80  # bisection steps, more than the bits of a float
+BISECTIONS = 80  # number of bisection steps, larger than the number of bits of a float
 LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration
 LARGEST_LOG = 700.0  # largest exponent without overflow
 SLACK = 1e-9  # relative margin for the error of a root
@@ -42,8 +42,8 @@ def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
     r"""Compute one moment of an answer with a :class:`~convexmarket.privacy.guarantee.Profile`.
 
     - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. This is also a bound for several Laplace answers
-      and for any answer of epsilon s. A quarter of it is a bound for a choice whose loss has range
-      s.
+      and for any answer of epsilon s. A quarter of this moment is a bound for a choice whose loss
+      has range s.
     - "laplace": :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
       e^{-(1+\lambda)s}}{1+2\lambda}`, exactly.
     - "pure": :math:`\log\frac{e^{(1+\lambda)s} + e^{-\lambda s}}{1+e^s}`, which randomised response
@@ -70,11 +70,11 @@ def update_moments(epsilon: ArrayLike) -> Floats:
     """
     size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)
     normal = np.logaddexp(0.0, size)
-    # Case 1: a public answer becomes more probable by a factor e^epsilon, an update less probable.
+    # Case 1: a public answer becomes e^epsilon times more probable, and an update less probable.
     room = np.minimum((1.0 + ORDERS) * size - normal, 0.0)
     with np.errstate(divide="ignore"):  # the bound can be infinite
         common = -ORDERS * size - normal - np.log1p(-np.exp(room))
-    # Case 2: the opposite changes. Case 3, ``both``: updates on both data sets.
+    # Case 2: the reverse of case 1. Case 3 (``both``): the update occurs on both data sets.
     rare = (1.0 + ORDERS) * size - normal - np.log1p(-np.exp(-ORDERS * size - normal))
     return np.maximum(np.maximum(common, rare), both)
 
@@ -114,7 +114,7 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
 def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
     """Compute the largest shift of Gaussian noise with this epsilon, rounded down.
 
-    ``epsilon`` also covers a pure release, whose epsilon ``pure`` is at most ``epsilon``.
+    The noise and a pure release of epsilon ``pure`` together have at most this epsilon.
     """
     budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
     budget = np.minimum(budget, other + LARGEST_EPSILON)

@@ -141,7 +141,7 @@ class Guarantee(Shown):
     def pure(
         cls, epsilon: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
-        """Create the guarantee of a release of these epsilons, shape (n_rows,), with delta 0."""
+        """Create the guarantee of a release with these epsilons, shape (n_rows,), and delta 0."""
         return cls(checked_numbers("epsilon", epsilon), 0.0, mechanism, "pure", assumptions)
 
     @classmethod

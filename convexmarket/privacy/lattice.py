@@ -31,7 +31,7 @@ LARGEST_SCALE = 2**45  # largest noise scale in steps; products are below 2**63
 LARGEST_FLOAT = 2**53  # every smaller integer is a double
 STEPS = (2.0**-500, 2.0**500)
 MOST_STEPS = 2**60  # the sum of two values is below 2**63
-LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # above the rounding errors of a length and a quotient
+LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # bounds on rounding errors of lengths and quotients
 
 
 def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integers:
@@ -139,13 +139,13 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
 
 
 def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
-    """Compute the privacy loss of each row, rounded up: its moves divided by the noise scale."""
+    """Compute the privacy loss of each row, ``moves / scale``, rounded up."""
     moved = np.asarray(moves, dtype=np.float64)
     return np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0)
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    """Choose the step and scale of lattice noise that hides errors of values with this epsilon.
+    """Choose the step and scale of lattice noise that hides errors at a cost of ``epsilon``.
 
     ``distance`` bounds the Euclidean norm of the errors (docs/theory.md, section 13).
     """
@@ -166,8 +166,8 @@ def check_reach(largest: float, step: float) -> None:
 def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Integers:
     """Clip private values to a public bound, and round them to whole steps, with halves up.
 
-    If values are k steps apart, the integers are at most k apart. Rounding to even can exceed k.
-    NaN is replaced by 0, because raising an error would reveal information about the rows.
+    Rounding halves up keeps the integers of values that are k steps apart at most k apart. NaN is
+    replaced by 0, because raising an error would reveal information about the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)

@@ -86,7 +86,7 @@ def private_selection(
     charge = reserve(guarantee, accountant, rows, names=X, random_state=random_state)
     step = lattice.lattice_step(sensitivity * FINEST)
     whole = lattice.whole_steps(values, step, np.inf)
-    moves = 2.0 * lattice.lattice_moves([sensitivity], step, 1)  # two scores are rounded
+    moves = 2.0 * lattice.lattice_moves([sensitivity], step, 1)  # both compared scores can change
     scale = lattice.lattice_scale(moves, epsilon)
     rng = resolve_generator(random_state)
     charge()

@@ -45,7 +45,7 @@ class SemiInteractiveBound(NamedTuple):
 
 @dataclass(frozen=True)
 class ErrorBounds:
-    r"""Bounds on the error of each kind of release.
+    r"""Bounds on the errors of the releases of this package, computed from public numbers.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class ErrorBounds:
         return 1.25 * self._threshold(max_queries, max_updates)
 
     def suggest_updates(self, max_queries: int) -> int:
-        r"""Compute the smallest number B of updates that suffices (K, Theorem 3).
+        r"""Compute the smallest number B of updates that suffices for all questions (K, Theorem 3).
 
         The squared distance of the public model from the true model is at most :math:`C^2`
         initially, and every update decreases it by at least :math:`\tau^2/(2R_\phi^2)`. Therefore,

@@ -60,7 +60,7 @@ class Release(Shown):
         self._erm, self._names = deepcopy(erm), None
         if hasattr(self._erm, "feature_names_in_"):
             self._names = tuple(self._erm.feature_names_in_.tolist())
-            del self._erm.feature_names_in_  # all later rows are arrays
+            del self._erm.feature_names_in_  # rows are passed to it as arrays
         self._delta, self._accounting = delta, accounting
         n_rows = erm.row_sensitivities_.size
         if erm._labels is not None:
@@ -100,7 +100,7 @@ class Release(Shown):
         assumptions = (
             noise_assumption(random_state),
             f"the noise is exact on a lattice of step {noise.step:g}, and covers rounding errors of"
-            f" at most {ARITHMETIC:g} sensitivities",
+            f" at most {ARITHMETIC:g} times the sensitivity",
             *self._erm.assumptions_,
             "weights, kernel and all parameters do not depend on the private rows",
             *([assumption] if assumption else []),

@@ -209,7 +209,7 @@ class InteractiveRelease(SingleCopy):
                     raise UpdatesExhaustedError(
                         f"all max_updates = {self._max_updates} updates are used, after "
                         f"{self._queries} questions; {len(answers)} of the {len(points)} questions "
-                        f"in X were answered, see .answers of this error. {free} epsilon again",
+                        f"in X were answered (.answers of this error). {free} epsilon again",
                         tuple(answers),
                     )
                 if not self._drawn:  # process many questions together for speed

@@ -44,7 +44,7 @@ LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
 LEAST_STEP = 2.0**-43  # smallest lattice step, relative to the scale of the noise
 FINEST = 2.0**-50  # smallest lattice step, relative to the largest represented value
 #: Largest relative increase of the sensitivity and of the scale by a lattice, for Laplace noise and
-#: for process noise. The scale is at most ten million sensitivities.
+#: for process noise. The scale is at most ten million times the sensitivity.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
 CONDITION = 1.01  # bound on the norm of the inverse factor, relative to 1 / (R sqrt(J))
 #: Number of steps added in quadrature to the scale of a discrete Gaussian (docs/theory.md).
@@ -63,7 +63,7 @@ class Noise:
     accounting: str = ""  # name of the bound on epsilon, if it differs from the accounting argument
 
     def rounded(self, values: Floats) -> Floats:
-        """Round values to the lattice, so that noise drawn for zeros can be added."""
+        """Round values to the lattice, so that lattice noise can be added exactly."""
         return np.rint(values / self.step) * self.step
 
     def added_to(self, values: Floats, generator: np.random.Generator) -> Floats:
@@ -100,8 +100,8 @@ def laplace_noise(
 def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
     """Calibrate the noise of a process from public quantities.
 
-    The calibration covers errors of :data:`ARITHMETIC` sensitivities in predictions and residuals
-    at every point, for both neighbouring data sets.
+    The calibration covers errors of :data:`ARITHMETIC` times the sensitivity in predictions and
+    residuals at every point, for both neighbouring data sets.
     """
     moved = erm.row_sensitivities_ / erm.feature_bound_
     scale, _ = calibrate(moved, sold, function_epsilon(delta))

@@ -141,7 +141,7 @@ class PublicRelease(FixedRelease):
         )
         between = 2.0 * erm.norm_bound_ * lipschitz * self.net_radius
         self.error_bound = bounds.on_net(self.scale, rounds, len(net), between)
-        self.error_bound += 2.0 * noise.step  # rounding errors of a selection and of a measurement
+        self.error_bound += 2.0 * noise.step  # covers rounding errors
         self.predictor = self._run(net, rounds, generator)
 
     def _run(self, net: Floats, rounds: int, generator: np.random.Generator) -> PublicPredictor:
@@ -229,7 +229,7 @@ def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
     Parameters
     ----------
     n_features, data_norm, radius : float
-        Dimension and radius of the ball, and half the diagonal of a cube. Positive.
+        Positive dimension and radius of the ball, and positive half-diagonal of a cube.
 
     Returns
     -------

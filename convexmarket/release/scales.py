@@ -34,7 +34,7 @@ NoiseKind: TypeAlias = Literal["laplace", "process"]
 
 #: Largest width of the interval in which the logarithm of the scale is searched.
 LARGEST_LOG = 100.0
-#: Largest permitted change of a prediction and epsilon. The reciprocal is the lower bound.
+#: Upper bound on the change of a prediction and on epsilon. The reciprocal is the lower bound.
 EXTREME = 1e150
 ROUNDING = 1e-9  # relative increase of every scale that covers rounding errors
 MOST_UPDATES = 10**12
@@ -98,7 +98,7 @@ def non_interactive_epsilon(rounds: int, delta: float, accounting: Composition) 
 
 
 def selection_factor(accounting: Composition) -> float:
-    """Return the exponent of a selection, divided by ``|difference| / scale``."""
+    """Return the factor by which ``|difference| / scale`` is multiplied in a selection."""
     return 0.25 if accounting == "paper" else 1.0
 
 

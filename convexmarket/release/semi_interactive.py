@@ -60,7 +60,7 @@ class TestSetRelease(FixedRelease):
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        See :class:`~convexmarket.InteractiveRelease`. Points outside the domain are also an error.
+        See :class:`~convexmarket.InteractiveRelease`. Points outside the domain raise a DataError.
     NotSupportedError
         If there are more than 5,000 points.
 

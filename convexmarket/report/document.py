@@ -67,7 +67,7 @@ class Figure:
 
             return saved(self.picture, kind, self.name)
         if kind != "png":
-            raise ParameterError(f"the figure {self.name!r} is stored as PNG only; run it again")
+            raise ParameterError(f"the figure {self.name!r} is stored as PNG only; draw it again")
         return self.picture
 
     def to_markdown(self) -> str:
@@ -80,7 +80,7 @@ Block: TypeAlias = Text | Figure | Table
 
 
 class Report:
-    """A report of an experiment, which consists of blocks.
+    """A report of an experiment, as a sequence of blocks.
 
     A page shows at most 400 words of text, 3 figures and 2 tables, in the order in which they were
     added. The 2 tables include the table of claims. If there are more than 8 claims, this table

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from convexmarket.errors import ParameterError
 from convexmarket.report.table_formats import format_number
 
-WIDTH = 6.0  # page width in inches, for which labels are legible on a phone
+WIDTH = 6.0  # page width in inches; labels are legible on a phone
 INK, MUTED, RULE = "#22272e", "#59636e", "#d5dae0"
 _COLORS = ["0072b2", "d55e00", "00785a", "a03f7a", "9a6a00", "4b4b4b", "3a9bd9", "b3261e"]
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
@@ -41,7 +41,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False, "svg.fonttype": "none", "pdf.fonttype": 42,
 }
 # fmt: on
-#: Largest ratio of the ends of a log axis with linear ticks, and most markers on a long line.
+#: Largest ratio of the ends of a log axis with linear ticks, and number of markers on long lines.
 _NARROW, _MARKERS = 8.0, 25
 
 
@@ -145,7 +145,7 @@ def _scale(
 
 
 def _log_ticks(values: pd.Series, most: int) -> list[float]:
-    """Choose the densest ticks at round numbers that are few enough and far enough apart."""
+    """Choose the densest ticks at round numbers, at most ``most`` and not too close together."""
     low, high = float(values.min()), float(values.max())
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in (range(1, 10), (1, 2, 5), (1, 3), (1,)):

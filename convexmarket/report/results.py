@@ -106,5 +106,5 @@ def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{file} is not JSON ({error}); name the folder of a report") from None
     if (stored := content.get("format")) != form:
-        raise DataError(f"{file} has the format {stored!r} instead of {form!r}; run it again")
+        raise DataError(f"{file} has the format {stored!r} instead of {form!r}; make it again")
     return content

@@ -1,6 +1,6 @@
-"""Perform the calls of a study in parallel, with limits, and with a journal to resume them.
+"""Perform the calls of a study in parallel, and record them in a journal to resume the study.
 
-With limits, a worker forks a process for each call, so a crash affects only this call.
+With a time or memory limit, each call is a forked process, so a crash affects only this call.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Reply = dict[str, Any]
 Function = Callable[..., Reply]
 
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
-_KILLED = {"ended": "crashed", "status": "its process was ended, probably for its memory"}
+_KILLED = {"ended": "crashed", "status": "its process was killed, probably for lack of memory"}
 #: Seconds until an idle worker ends, and seconds between two measurements of a child's memory.
 _IDLE, _INTERVAL = 60, 0.02
 _MEGABYTE, _PR_SET_PDEATHSIG = 1e6, 1
@@ -152,7 +152,7 @@ def _finished(function: Function, *arguments: Any) -> Reply:
 
 
 def _in_child(seconds: float, megabytes: float, function: Function, *arguments: Any) -> Reply:
-    """Perform a call in a child process. Kill the child at a limit or when the study has ended."""
+    """Perform a call in a child process, which is killed at a limit or when the study ends."""
     receiver, sender = Pipe(duplex=False)
     child: Any = get_context("fork").Process(target=_child, args=(sender, function, arguments))
     child.start()
@@ -175,7 +175,7 @@ def _in_child(seconds: float, megabytes: float, function: Function, *arguments: 
             if time.monotonic() > deadline or used > megabytes:
                 reply["ended"] = "memory limit" if used > megabytes else "time limit"
     with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)  # also processes that the call started
+        os.killpg(child.pid, signal.SIGKILL)  # also kills processes that the call started
     if os.getppid() != study:
         os._exit(1)
     child.kill()
@@ -187,7 +187,7 @@ def _in_child(seconds: float, megabytes: float, function: Function, *arguments: 
 
 
 def _child(sender: Any, function: Function, arguments: tuple[Any, ...]) -> None:
-    """Perform the call silently, and send its result."""
+    """Perform the call, discard its output to the console, and send the reply."""
     os.setpgid(0, 0)
     if sys.platform == "linux":  # the child is killed when the worker ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -239,7 +239,7 @@ class Journal:
             if valid:
                 self._file.truncate(self._file.tell() - len(rest))
                 return
-        raise ParameterError(f"journal: {path} is not the journal of a study; move it away")
+        raise ParameterError(f"journal: {path} is not the journal of a study; name another file")
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a record, and sync it to disk."""

@@ -29,7 +29,7 @@ _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
 #: Options of a solver with unattainable tolerances, so that it stops at its highest accuracy.
 _TIGHT = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500}
 _PATIENCE = 3.0  # time limit of a reference run, relative to the time limit of other runs
-_REFUSED = "cannot solve this problem"  # text in the error of a certified search
+_REFUSED = "cannot solve this problem"  # part of an error message of the certified search
 
 
 def measure_run(
@@ -48,7 +48,7 @@ def measure_run(
         ready(_PATIENCE)
         return measure_reference(instance)
     if solver != EXACT:
-        with suppress(Exception):  # the run below records errors
+        with suppress(Exception):  # errors recur in the measured run, which records them
             warm_up(solver)
     ready(1.0)
     return measure(instance, formulation, solver, options)
@@ -64,7 +64,7 @@ def warm_up(solver: Any, **options: Any) -> None:
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
     """Solve an instance for each value of its parameters. Return statuses and measurements.
 
-    Keys of the second solve start with :data:`AGAIN`. The first ``total_s`` includes
+    Keys of the second solve start with :data:`AGAIN`. The total time of the first solve includes
     ``declaration_s``. ``again_cold_s`` is the time of the second solve without a warm start.
     """
     start = time.perf_counter()
@@ -74,7 +74,7 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
     row: Row = {"declaration_s": time.perf_counter() - start}
     for prefix, value in zip(("", AGAIN), instance.values, strict=False):
         try:
-            with warnings.catch_warnings(action="ignore"):  # inaccurate points have large residuals
+            with warnings.catch_warnings(action="ignore"):  # residuals identify inaccurate points
                 solved = solve(value)
         except MemoryError:
             raise

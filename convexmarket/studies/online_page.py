@@ -37,8 +37,8 @@ def statements(runs: Any) -> list[str]:
         f"{realised['eta'] / planned['eta']:.0%} of the privacy planned"
     )
     if test := facts["model"]["test"]:
-        text += "; the model misclassifies {error:.1%} of the public rows, the more common class "
-        text = (text + "{error_of_one_class:.1%}").format(**test)
+        text += "; on the public rows, the error of the model is {error:.1%} and that of the more "
+        text = (text + "common class is {error_of_one_class:.1%}").format(**test)
     return [f"{text}."]
 
 
@@ -70,7 +70,7 @@ def fill(report: Report, runs: Any) -> None:
     report.add(values.rename_axis("quantity"), caption, name="comparison", keys=["quantity"])
     text = f"## Guarantee\n\nMechanism: {model['mechanism']}, by the accounting "
     text += "\n- ".join([f"“{model['accounting']}”. It assumes:\n", *model["assumptions"]])
-    text += "\n\nReports, offers and payments carry no privacy guarantee: do not publish them."
+    text += "\n\nReports, offers and payments have no privacy guarantee: do not publish them."
     report.add(text, appendix=True)
     finish(report, runs)
     report.attach("model.json", model_text(model))

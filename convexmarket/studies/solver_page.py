@@ -104,7 +104,7 @@ def fill(report: Report, runs: Any) -> None:
     tables, machine, texts = runs.tables, runs.facts["machine"], statements(runs)
     report.headline(texts[0])
     for (kind, setting), rows in tables["runs"].groupby(verdicts.GROUP, sort=False):
-        caption = f"Seconds or worst outcome of {kind}, setting {setting}, by solver and size"
+        caption = f"Mean seconds or worst outcome by solver and size: {kind}, setting {setting}"
         name = f"{kind}-{setting}".lower().replace(" ", "-")
         report.add(_matrix(rows).figure, caption, name=name, alt=caption)
     report.add("\n".join(f"- {escape_markdown(text)}" for text in texts[1:]))

@@ -271,12 +271,12 @@ def _settings(
             if not chosen or solver == EXACT:
                 continue
             try:
-                with suppress(cp.error.SolverError):  # few iterations may prevent a solution
+                with suppress(cp.error.SolverError):  # too few iterations can prevent a solution
                     warm_up(method, **chosen)
             except Exception as error:
                 place, reason = f"settings.{name}.options.{solver}", type(error).__name__
                 raise ParameterError(
-                    f"{place}: the solver refuses {chosen!r} ({reason}: {error}); give others"
+                    f"{place}: the solver rejects {chosen!r} ({reason}: {error}); give others"
                 ) from None
     return tolerances, options
 
@@ -311,7 +311,7 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
 def _foregone(cells: Sequence[Row]) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
     """Build the rule that skips a run if the run of the next smaller size reached a limit."""
     smaller, last = dict[str, Any](), dict[tuple[Any, ...], Any]()
-    for cell in cells:  # in the order of increasing size
+    for cell in cells:  # cells are sorted by increasing size
         place = tuple(cell[name] for name in verdicts.RUN if name != "size")
         smaller[cell["key"]], last[place] = last.get(place), cell
 

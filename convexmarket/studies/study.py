@@ -34,9 +34,9 @@ Row = dict[str, Any]  # a row of a table, or the market, axis values and draw of
 #: Markets whose payments are computed: those with closed-form payments, all markets, or none.
 Extent = Literal["exact", "all", "none"]
 
-#: Share of the average weight below which a weight counts as zero.
+#: Fraction of the average weight below which a weight counts as zero.
 ZERO_WEIGHT = 1e-6
-#: Spawn keys of the seed: for random markets, and for the noise of the learner.
+#: Spawn keys of the seed for random markets and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
 _DRAWN = "draw"  # name of the parameter for a random generator
 
@@ -52,7 +52,7 @@ _AUDITED = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "m
 CAVEATS = (
     "The sellers are given, or drawn from a prior; other sellers lead to other results.",
     "Objectives with different terms are in different units; compare guarantees and payments.",
-    "Expected payments are averages over the prior; a particular list of sellers differs.",
+    "Expected payments are averages over the prior; payments to particular sellers differ.",
 )
 _CAVEAT_OF_LEARNERS = "No guarantee covers a choice among these runs by their validation errors."
 
@@ -170,29 +170,29 @@ class Study:
         tol : float
             Relative error of payments without a closed form.
         audit_sellers, misreports : int
-            Number of audited sellers in each market, and of misreports of each seller.
+            Numbers of audited sellers in each market and of misreports of each seller.
         solver, gap : str or sequence of str, float
-            As in :func:`allocate`.
+            Passed to :func:`allocate`.
         jobs : int
             Number of parallel runs, or -1 for one per core. The results do not depend on it.
         time_limit, memory_limit : float, optional
-            Limits in seconds and megabytes. With a limit, each run has a separate process.
+            Limits in seconds and megabytes. With a limit, each run uses a separate process.
         journal : path, optional
             File that records each completed run. The same call resumes an interrupted study.
-            Functions are also called before the runs, to detect changes of their markets.
+            Functions are also called before the runs, to detect changes of the returned markets.
         progress : bool or callable
             Whether to print progress to standard error, or a function of (stage, done, total).
 
         Returns
         -------
         Runs
-            With the keys market, the axes, and draw if a function takes draws; and the tables
+            The key columns are market, the axes, and draw if a function takes draws. The tables are
 
             - ``runs``: status ("solved", or the failure) and message; objective, lower_bound,
               gap; error (the objective without payments), spread (norm of the weights), noise
               (1/eta), n_effective, eta, n_sellers, n_bought, epsilon_max; expected_payments
               (psi'u(eps)); payments, with their error and method; incentives and reason; method,
-              solver, solves, seconds. With a learner also the mean test_error and
+              solver, solves, seconds. With a learner, also the mean test_error and
               validation_error, test_error_std and guarantee_max;
             - ``sellers``: the sensitivity, virtual_cost, weight, epsilon and payments of each id;
             - ``audits``: max_gain, min_surplus, incentive_compatible, individually_rational;
@@ -342,7 +342,7 @@ def _solve(
         row |= {"status": "solved", "message": "", "n_sellers": len(sellers)}
         row |= {"incentives": str(incentives), "reason": incentives.reason}
         allocation = allocate(market, solver=plan["solver"], gap=plan["gap"])
-    except Exception as error:  # a user's function or term may raise anything
+    except Exception as error:  # a user's function or term can raise any exception
         kinds = (words for kind, words in _FAILED.items() if isinstance(error, kind))
         return {"runs": [row | {"status": next(kinds, "error"), "message": _message(error)}]}
     wanted = ("all",) if market.form.exact is None else ("all", "exact")
@@ -421,13 +421,13 @@ def _train(
             )
             facts["guarantee_max"] = float(np.max(model.guarantee_.epsilon))
             sold = PrivacyAccountant(epsilon, model.guarantee_.delta, composition="basic")
-            sold.charge(model.guarantee_)  # raises an error if the guarantee exceeds the sales
+            sold.charge(model.guarantee_)  # an error if the guarantee exceeds the privacy sold
             for part in parts:
                 labels = getattr(data, f"y_{part}")
                 off = np.asarray(model.predict(getattr(data, f"X_{part}"))) - labels
                 wrong = off**2 if isinstance(data, RegressionData) else off != 0
                 fits[-1][f"{part}_error"] = float(np.mean(wrong))
-        except Exception as error:  # a learner of the user may raise anything
+        except Exception as error:  # a user's learner can raise any exception
             facts |= {"status": "training failed", "message": _message(error)}
     table = pd.DataFrame(fits).drop(columns="noise_draw")
     means = {str(name): float(table[name].mean(skipna=False)) for name in table}

@@ -18,7 +18,7 @@ INSTANCE = ["problem", "problem_class", "instance", "size", "seed"]
 RUN = [*INSTANCE, "setting", "formulation", "solver"]
 CONTENDER = ["solver", "formulation"]
 GROUP = ["problem_class", "setting"]
-_VERIFIED = 1e-6  # largest residual of a proven value
+_VERIFIED = 1e-6  # largest residual at which a value counts as proven
 _REFUTES = 1e-5  # relative improvement by which a proven value refutes a reference
 _SHIFT = 0.01  # seconds added to each time to reduce the influence of very short times
 #: Numeric measurements of each solve.
@@ -43,7 +43,7 @@ def tabulate(records: Iterable[tuple[Row, Row]]) -> pd.DataFrame:
 
 
 def references_of(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the reference objective of each instance, with its certainty and doubt.
+    """Return the reference objective of each instance, its certainty, and its largest residual.
 
     A run with small residuals replaces a reference, even an exact one, if its objective is lower.
     """

@@ -217,7 +217,7 @@ class EtaRange(Constraint):
     def __post_init__(self) -> None:
         if not 0 < as_float(self.low) <= as_float(self.high) < np.inf:
             raise ParameterError(
-                f"eta range is {self.low!r}, {self.high!r}; give finite numbers, 0 < low <= high"
+                f"eta is in [{self.low!r}, {self.high!r}]; give finite numbers with 0 < low <= high"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -289,6 +289,6 @@ class EffectiveSize(Constraint):
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         m = quantities.weights.size
-        if self.n == m:  # the ball contains a single point
+        if self.n == m:  # only equal weights are feasible
             return [m * quantities.weights == 1]
         return [cp.norm(m * quantities.weights) <= m / np.sqrt(self.n)]

@@ -218,7 +218,7 @@ class NegativeEntropy(Term):
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Compute ``-weight * log sum q_i exp(-costs_i/weight)``, with q = 1 by default."""
         if self.reference is not None and costs.shape[-1] != self.reference.size:
-            return None  # some sellers are excluded
+            return None  # costs of a subset of the sellers
         return np.asarray(-weight * logsumexp(-costs / weight, axis=-1, b=self.reference))
 
 
@@ -342,7 +342,7 @@ class PowerCost(PrivacyCost):
         p = self.power
         if p == 1:
             return np.ones_like(epsilon), np.zeros_like(epsilon)
-        with np.errstate(divide="ignore"):  # at 0 for p < 2
+        with np.errstate(divide="ignore"):  # infinite at 0 for p < 2
             return p * epsilon ** (p - 1), p * (p - 1) * epsilon ** (p - 2)
 
 

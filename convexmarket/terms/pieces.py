@@ -208,7 +208,7 @@ class Term(Piece, Summand):
 
     @property
     def parts(self) -> tuple[WeightedTerm, ...]:  # type: ignore[override]
-        """The term with weight 1."""
+        """The term with weight 1, in a tuple."""
         return (WeightedTerm(1.0, self),)
 
 
@@ -373,7 +373,7 @@ def _strange(expression: Any, known: set[int]) -> list[Any]:
 
 
 def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
-    """Check that user-defined pieces are convex, deterministic, and use only their quantities."""
+    """Check that user-defined pieces are convex and deterministic in the given quantities."""
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
     quantities: Any = Quantities.unknown(costs)
@@ -436,7 +436,7 @@ class MarketNumbers:
     def plus(
         self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
     ) -> MarketNumbers:
-        """Add weighted terms and constraints."""
+        """Return this form with additional weighted terms and constraints."""
         form, given = self, list[Any]()
         for part in parts:
             given += [part.weight, *vars(part.term).values()]
@@ -462,7 +462,7 @@ class MarketNumbers:
 
     @property
     def exact(self) -> StandardForm | None:
-        """The form if it represents the papers' problem, possibly with one largest guarantee."""
+        """The form if it is the papers' problem, possibly with one bound on all guarantees."""
         others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
         each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
         unsolved = others or self.budgets or each or not self.gamma
@@ -470,7 +470,7 @@ class MarketNumbers:
 
     def expected_cost(self, weights: Floats) -> float:
         """Compute psi'a, the expected payment per unit of privacy bought."""
-        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
+        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # avoids 0 * inf
 
     def objective(self, weights: Floats, eta: float) -> float:
         """Evaluate the papers' objective at weights, shape (m,), and eta > 0."""
@@ -496,7 +496,7 @@ class MarketNumbers:
 
     @property
     def is_projectable(self) -> bool:
-        """Whether the market has one spread, with payments or bounds, and projections apply."""
+        """Whether the market has one spread with payments or bounds, as projections require."""
         others = self.rest or self.payments or self.budgets
         return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
 
@@ -506,7 +506,7 @@ class MarketNumbers:
 
     @property
     def eta_range(self) -> tuple[float, float]:
-        """The range of eta, which is (0, inf) without bounds."""
+        """The range of eta, or (0, inf) without bounds."""
         return self.eta_low, self.eta_high
 
     @property
@@ -563,5 +563,5 @@ class MarketNumbers:
         return min([limit for limit in limits if 0 < limit < np.inf], default=float(costs.size))
 
 
-#: Numeric form of the papers' problem, possibly with one largest guarantee.
+#: Numeric form of the papers' problem, possibly with one bound on all guarantees.
 StandardForm = MarketNumbers

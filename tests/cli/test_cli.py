@@ -102,7 +102,7 @@ def test_price_writes_offers_and_a_certificate_and_marks_large_epsilons(here, ga
     assert (here / "offers.csv").read_text().startswith('"id","ask","epsilon",')
     certificate = json.loads((here / "offers.certificate.json").read_text())
     assert len(certificate["constraints"]) == 1
-    assert "sellers sell, for" in plain(done.stdout)
+    assert "sellers sell privacy for" in plain(done.stdout)
     assert "Wrote offers.certificate.json" in done.stdout
     assert "reveals the report of its seller" in plain(done.stderr)
     assert (pd.read_csv("offers.csv").epsilon.max() > 10) == weak

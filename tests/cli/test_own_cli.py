@@ -40,10 +40,10 @@ def test_init_and_buy_lead_from_a_table_to_a_recorded_sale(here):
     done = invoke("buy", "market.toml", *message)
     assert done.exit_code == 0, (done.output, done.exception)
     text = plain(done.stdout)
-    assert "sellers sell, for" in text
-    result = re.search(r"On the public test rows the error is 0\.\d+; .* has 0\.(\d{1,4})\.", text)
+    assert "sellers sell privacy for" in text
+    result = re.search(r"On the public test rows, the error is 0\.\d+; .* is 0\.(\d{1,4})\.", text)
     assert 0 < float(f"0.{result[1]}") <= 0.5
-    assert "in books.sqlite, and charged the model to them Wrote sale/deal.md" in text
+    assert "in books.sqlite, and charged the model to the ledger Wrote sale/deal.md" in text
 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (here / "sale").iterdir()}
     assert modes == dict.fromkeys(

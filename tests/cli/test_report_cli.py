@@ -40,7 +40,7 @@ IN_FOLDER = SMALL.replace("title = ", 'title = "In a folder"  # ')
 def outcomes(done):
     """Return a dictionary with the outcome of each report."""
     lines = [line.partition(": ")[::2] for line in done.stdout.splitlines() if ": " in line]
-    words = {"up to date": "kept", "run, as": "run", "failed": "failed"}
+    words = {"up to date": "kept", "run, because": "run", "failed": "failed"}
     return {name: w for name, text in lines for start, w in words.items() if text.startswith(start)}
 
 

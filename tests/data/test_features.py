@@ -131,7 +131,7 @@ def test_categories_of_another_type_than_the_column_are_refused(cells, categorie
 
 
 def test_the_error_names_a_missing_declared_column():
-    with pytest.raises(DataError, match=r"no column 'age'.*columns are 'smoker'"):
+    with pytest.raises(DataError, match=r"no column 'age'.*has the columns 'smoker'"):
         cm.PublicFeatures(COLUMNS).transform(PATIENTS.drop(columns="age"))
 
 

@@ -112,7 +112,7 @@ def test_the_error_of_the_solver_is_below_the_stated_resolution(monkeypatch) -> 
         model.fit(X, y, epsilon=weights * 10.0, random_state=Simulation(0)).coef_ - exact
     )
     assert 0.05 * TOL / LAMBDA < moved <= TOL / LAMBDA
-    assert f"not read more finely than {2 * TOL / LAMBDA:.3g}" in str(model.guarantee_)
+    assert f"digits below {2 * TOL / LAMBDA:.3g} are not read" in str(model.guarantee_)
 
 
 def second_noises(solver_epsilon, n_draws, n_features=3):

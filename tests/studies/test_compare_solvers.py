@@ -156,7 +156,7 @@ def test_every_class_has_an_instance_by_its_name():
                 "solvers": ["CLARABEL"],
                 "settings": {"mine": {"tolerance": 0.1, "options": {"CLARABEL": {"foo": 1}}}},
             },
-            "settings.mine.options.CLARABEL: the solver refuses {'foo': 1}",
+            "settings.mine.options.CLARABEL: the solver rejects {'foo': 1}",
         ),
         (
             [MARKET],

@@ -129,7 +129,7 @@ WRONG = {
         "cap is 0.99.*give larger numbers, or omit": lambda: cm.Cap(0.99),
         "cap must .*, got '5'": lambda: cm.Cap("5"),
         "cap is 0.75 on average.*cap >= 1": lambda: cm.Cap([1.0, 0.5]),
-        "eta range is 0, 1; give.*0 < low <= high": lambda: cm.EtaRange(0, 1),
+        "eta is in \\[0, 1\\]; give.*0 < low <= high": lambda: cm.EtaRange(0, 1),
         "give finite numbers": lambda: cm.EtaRange(1, np.inf),
     },
     TypeError: {"class Term with.* abs": cm.Term, "class Con.* with.* abs": cm.terms.Constraint},

@@ -41,8 +41,8 @@ file = {file}   # relative to this file
 {report}   # column of the prices asked per unit of epsilon; by default, reports are simulated
 {label}   # column to predict
 {classes}missing = "error"   # for empty cells; or "middle" (of the range), or "indicator"
-# Public rows are neither bought nor protected, so their owners must agree. Declare shares of the
-# file, such as {{ {shares} }}, or files instead of shares.
+# Public rows are neither bought nor protected, so their owners must consent. Declare shares of
+# the file, such as {{ {shares} }}, or files instead of shares.
 public = "?"
 
 # Declare the public range of each numeric feature, such as [18, 100], or the categories of a

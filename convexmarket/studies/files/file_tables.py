@@ -32,9 +32,9 @@ from convexmarket.report.results import plain
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.subproblems.problem_classes import Family
 
-#: Largest number of characters of a text in a problem file, and of entries of a list.
+#: Largest numbers of characters in a text and of entries in a list of a problem file.
 LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
-#: Largest numbers of mistakes in a message, unknown keys of a table, and characters of a mistake.
+#: Limits of an error message: mistakes, unknown keys of each table, and characters of a mistake.
 _MOST_MISTAKES, _MOST_KEYS, _LONGEST_WORDS = 50, 5, 1_000
 
 
@@ -198,7 +198,7 @@ class ProblemFile(Table):
         )
 
     def report(self, runs: Runs) -> Report:
-        """Return the report of runs, with the text and the values of the file in its settings."""
+        """Return the report of runs. Its settings contain the text and the values of the file."""
         report, source = self._page(runs), self._source
         report.question = " ".join(self.description.split())
         for note in self.notes:

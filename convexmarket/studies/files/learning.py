@@ -44,7 +44,7 @@ _OFFERS = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee"
 
 CAVEATS = (
     "The guarantees are those of one model whose parameters are fixed before reports and rows are "
-    "read. They do not cover a choice between models, nor the release of several.",
+    "read. They do not cover a choice between models, or the release of several models.",
     "Incentives are audited in each market, with fixed parameters. A choice between candidates by "
     "their total payments depends on the reports, and is not truthful.",
     "The noise comes from the seed of the problem file, which is public; a release draws fresh "
@@ -108,7 +108,7 @@ class LearningFile(tables.ProblemFile):
 
     #: Purposes for which a file declares public rows, such as "validation" and "test".
     purposes: ClassVar[tuple[str, ...]]
-    #: Constructor arguments that follow from other tables of the file.
+    #: Constructor arguments that are determined by other tables of the file.
     facts: ClassVar[Any]
     measured: ClassVar[Any]
 
@@ -163,7 +163,7 @@ class LearningFile(tables.ProblemFile):
         reports = {"independent": table.sensitivities or self.prior.sample(len(rows.X_train), rng)}
         if (given := len(reports["independent"])) != len(rows.X_train):
             text = f"sellers.sensitivities has {given} entries for {len(rows.X_train)} rows"
-            raise errors.ProblemFileError(f"{text}; give one for each, or omit them to draw them")
+            raise errors.ProblemFileError(f"{text}; give one for each row, or omit the list")
         if "correlated" in table.scenarios:
             names, feature = list(rows.feature_names), table.correlated_with
             if not (feature in names or feature in range(len(names))):
@@ -175,7 +175,7 @@ class LearningFile(tables.ProblemFile):
         return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
 
     def offers(self, sold: Frame, key: Sequence[str], n_features: int) -> Frame:
-        """Add guarantees to the offers, which equal the privacy sold under charged tuning."""
+        """Add guarantees to the offers. With charged tuning, they equal the privacy sold."""
         sold = sold.assign(guarantee=sold.epsilon)
         sold["surplus"] = sold.payment - sold.sensitivity * sold.epsilon
         for _, part in sold.dropna(subset=["regularization"]).groupby(list(key), sort=False):
@@ -262,7 +262,7 @@ class LearningFile(tables.ProblemFile):
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
-    """Return the only value of a list. Choosing among several values would use reports or rows."""
+    """Return the only value of a list. A choice between several values would use private data."""
     if len(values) == 1:
         return values[0]
     listed = ", ".join(f"{value:g}" for value in values)
@@ -423,7 +423,7 @@ class ClassifierFile(LearningFile):
 
 
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
-    """Select the run with the smallest overall error at each point, then the largest Lambda."""
+    """Select the run of least overall error at each point. For ties, select the largest Lambda."""
     runs = runs.assign(model=runs.market, price=runs.gamma)
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})
     fixed = runs[runs.model == NAIVE].drop(columns="price").merge(every, how="cross")
@@ -435,7 +435,7 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     for row in best[best.overall.isna()].itertuples():
         raise errors.ParameterError(
             f"no candidate of the {row.model} model at gamma = {row.price:g} ({row.scenario}) "
-            "is feasible for its purchase; give larger values of learner.regularization or "
+            "can be trained with the privacy bought; give larger learner.regularization or "
             "objective.sigma (for the naive model, naive.eta_range). The last error is: "
             f"{row.message}"
         )
@@ -448,8 +448,9 @@ _REGRESSION += ["lower_bound", "gap", "epsilon_max"]
 _RIDGE_CAVEATS = (
     *CAVEATS,
     "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
-    "noise. Truthfulness and privacy do not depend on this; the quality of the purchase does.",
-    "The expected errors are computed from the sold rows, without a guarantee.",
+    "noise. Truthfulness and privacy do not depend on these assumptions, but the quality of the "
+    "purchase does.",
+    "The expected errors are computed from the sold rows and have no privacy guarantee.",
 )
 
 
@@ -493,7 +494,7 @@ class RidgeFile(LearningFile):
     units: UnitsTable = UnitsTable()
 
     purposes: ClassVar[tuple[str, ...]] = ("test",)
-    #: Arguments of the learner of Theorem 3.6, whose noise is in floating point, unlike in ``buy``.
+    #: Arguments of the learner of Theorem 3.6. Its noise is in floating point, unlike in ``buy``.
     facts: ClassVar[Any] = {"perturbation": "output", "fit_intercept": False, "rounding": None}
 
     def _market(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
@@ -531,7 +532,7 @@ class RidgeFile(LearningFile):
             predicted = model.fit(rows.X_train, rows.y_train).predict(rows.X_test)
             baselines[value] = root_mean_squared_error(rows.y_test, predicted)
         plain = pd.DataFrame({"regularization": values, "rmse": baselines.values()})
-        constant = float(rows.y_test.std())  # RMSE of the mean of the public rows
+        constant = float(rows.y_test.std())  # RMSE of predicting the mean label of the public rows
         return {
             "runs": (runs.keys["runs"], table),
             "curve": (_POINT, curve),
@@ -561,7 +562,7 @@ class RidgeFile(LearningFile):
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self.learner_of(value, weighting=weights)
         exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
-        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 if unbounded
+        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 for an unbounded support
         alike = np.nan
         if uniform > 0:
             alike = learners.expected_loss(self.learner_of(value), *arrays, epsilon=uniform).mean

@@ -64,7 +64,7 @@ _TERMS, _CONSTRAINTS = named(Term, "-"), named(Constraint, "_")
 
 
 def _keys(kind: type[Any]) -> list[str]:
-    """Return the keys of a class in a file, without groups, which belong to the sellers."""
+    """Return the keys of a class in a file. Groups are omitted: they belong to the sellers."""
     return [each.name for each in fields(kind) if each.init and each.name != "groups"]
 
 
@@ -181,7 +181,7 @@ class _SomeSellers(tables.Table):
         return self
 
     def reports(self, prior: Prior, rng: np.random.Generator) -> Any:
-        """Return the listed or drawn reports. Draw one number for each seller in both cases."""
+        """Return the listed or drawn reports. Listed reports also advance the generator."""
         drawn = prior.quantile(rng.random(self.count or len(self.sensitivities or ())))
         return drawn if self.sensitivities is None else list(self.sensitivities)
 
@@ -288,7 +288,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
 
 
 class SweepTable(tables.Table):
-    """Key of the market and its values. In the report, the variant is a curve over the values."""
+    """Swept key and its values. In the report, the variant is a curve over the values."""
 
     key: Annotated[str, Field(pattern=r"^\w[\w-]*(\.\w[\w-]*)+$")]
     """Path of the key, such as "constraints.budget"."""
@@ -318,7 +318,7 @@ class VariantTable(tables.Table):
         return (np.nan,) if self.sweep is None else self.sweep.values
 
     def complete(self, base: Mapping[str, Any], path: str, seed: int) -> list[MarketTable]:
-        """Return the market at each value of the sweep. In errors, ``path`` precedes the keys."""
+        """Return the market at each value of the sweep. In errors, keys start with ``path``."""
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
         table, markets = _merged(base, changes, path), []
         for value in self.values:
@@ -332,7 +332,7 @@ class VariantTable(tables.Table):
                     market.build(seed)
                 elif market.priors and market.sellers.group is None:
                     for part in (*market.objective.values(), *market.constraints.values()):
-                        part.build(None)  # a part that needs groups raises an error
+                        part.build(None)  # raises an error if the part needs groups
             except ValidationError as error:
                 lines = (f"{path}.{line}" for line in tables.mistakes(table, error))
                 raise ValueError("\n".join(lines)) from None
@@ -352,7 +352,7 @@ class CompareTable(tables.Table):
     base: tables.Name
     """Name of the reference variant."""
     quantities: tables.Several[Quantity]
-    """Columns of the table of runs to compare; "share" is the share of a group in the weight."""
+    """Compared columns of the table of runs; "share" means the total weight of a group."""
     group: Annotated[str, Field(max_length=200)] = ""
     """Name of the group for "share"."""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
@@ -475,7 +475,7 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         """Return the subproblems of each variant. A sweep is represented by its middle value."""
         families = []
         for name, table in self.middles().items():
-            with suppress(NotSupportedError):  # no class of subproblems fits
+            with suppress(NotSupportedError):  # the market has no subproblems
                 families += self._families(name, table)
         return families
 

@@ -66,9 +66,9 @@ def _classification(report: Report, runs: Runs) -> None:
     at_middle = (
         f"At γ = {format_number(point.gamma)} ({point.scenario} sensitivities), "
         f"{point.n_bought:,} of {facts['rows']['train']:,} sellers sell for "
-        f"{format_number(point.payments)}. The model misclassifies {point.error_mean:.1%} of the "
-        f"test rows, and {baseline:.1%} without privacy; one class for all is wrong on "
-        f"{facts['one_class_error']:.1%}."
+        f"{format_number(point.payments)}. The test error is {point.error_mean:.1%} for the model, "
+        f"{baseline:.1%} without privacy, and {facts['one_class_error']:.1%} for predictions of "
+        "the more common class."
     )
     if NAIVE in errors:
         _against_naive(report, errors[[honest, NAIVE]].dropna())
@@ -133,7 +133,7 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
         f"{len(curve)} points; the smallest expected RMSE of the market is "
         f"{format_number(curve.rmse.min())} {unit}."
     )
-    report.claim("At equal expense the market predicts better than one price", holds=better)
+    report.claim("At equal payments, the market predicts better than a uniform price", holds=better)
     report.claim(
         "The released model predicts better than the mean of the public rows",
         holds=useful,
@@ -173,7 +173,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         detail="The table of runs gives the reason for each variant.",
     )
     if is_swept.any():
-        caption = "Error against expected payments, one point per swept value. Lower is better."
+        caption = "Error against expected payments at each swept value. Lower errors are better."
         words: dict[str, Any] = {"hue": "market", "log": "x", "xlabel": "expected payments"}
         report.add(lines(curves, "expected_payments", "error", **words), caption, name="curves")
     single = sellers[sellers.value.isna()]

@@ -45,15 +45,15 @@ _AUDIT |= {"misreports_per_seller": "misreports"}
 #: these reports and the range of the reports that sell.
 _CURVE_POINTS, _BEYOND = 201, 1.6
 _CAVEATS = (
-    "The terms follow from reports and answers. Terms and payments have no privacy guarantee; "
+    "The terms depend on reports and answers. Terms and payments have no privacy guarantee; "
     "the guarantees cover the coefficients only.",
     "The audit checks reports: a seller who misstates its sensitivity gains nothing. It cannot "
     "check rows, and a seller who arrives under two names counts as two sellers.",
 )
 _LEARNT = (
     "The prior is learnt from reports while the market runs. The terms of a seller follow from "
-    "earlier reports only, so that the truth remains a best reply. The losses given here are under "
-    "the prior of the problem file."
+    "earlier reports only, so truthful reports remain a best reply. The losses in this report are "
+    "computed under the prior of the problem file."
 )
 
 
@@ -61,7 +61,7 @@ class OwnSellers(people.OwnData):
     """Sellers in a CSV or Parquet file, identified by their ids.
 
     The rows of the sellers are read when the market closes. The file of public rows is read when
-    the market opens. In a simulation, the reports are those of the column ``report``, if declared.
+    the market opens. In a simulation, reports are read from the column ``report``, if declared.
     """
 
     id: tables.Column = "id"
@@ -165,7 +165,7 @@ class OnlineFile(tables.ProblemFile):
         rows, arrivals = self.market_rows(), self.simulation.arrivals
         if arrivals is not None and arrivals > len(rows.ids):
             raise errors.ProblemFileError(
-                f"simulation.arrivals is {arrivals}, and the data have rows of {len(rows.ids)} "
+                f"simulation.arrivals is {arrivals}, but the data have rows of {len(rows.ids)} "
                 f"sellers; give at most {len(rows.ids)}"
             )
         arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
@@ -198,7 +198,7 @@ class OnlineFile(tables.ProblemFile):
         if simulated:
             is_drawn = getattr(self.data, "report", None) is None
             origin = "drawn from the prior" if is_drawn else "those of the file"
-            caveats.insert(0, f"A simulation: reports are {origin}, arrivals and answers drawn.")
+            caveats.insert(0, f"Simulated: reports are {origin}; arrivals and answers are drawn.")
         facts = {
             "planned": planned(start),
             "realised": {

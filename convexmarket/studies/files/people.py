@@ -314,7 +314,7 @@ def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) 
     if classes is None:
         numbers = numbers_in(texts)
         low, high = target_range or (-np.inf, np.inf)
-        why = "is not a finite number; leave rows without a label out"
+        why = "is not a finite number; omit rows without a label"
         lists.refuse(place, ~np.isfinite(numbers), why, what)
         why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider range"
         lists.refuse(place, ~numbers.between(low, high), why, what)

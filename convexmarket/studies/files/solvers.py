@@ -24,7 +24,7 @@ class ComparisonTable(tables.Table):
     solvers: _Names = DEFAULT_SOLVERS
     """Names of solvers in CVXPY, or "exact" for the package's methods without a conic solver."""
     formulations: _Names = ()
-    """Formulations; by default, all. A class without any of these uses its first formulation."""
+    """Formulations, by default all. A class without any of them uses its first formulation."""
     classes: _Names = ()
     """Classes of subproblems, such as "allocation" and "ridge"; by default, all classes."""
     sizes: tables.Several[Annotated[int, Field(ge=2, le=1_000_000)]] = (100, 1_000)

@@ -1,4 +1,4 @@
-"""Subproblems of markets in the weights a (``unscaled``) or in ``m*a`` (other formulations)."""
+"""Subproblems of markets. The variables are the weights a (``unscaled``), or otherwise ``m*a``."""
 
 from __future__ import annotations
 

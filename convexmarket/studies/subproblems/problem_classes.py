@@ -1,6 +1,6 @@
 """Subproblems of a market, of a function that returns markets, or of a named class.
 
-Classes draw sellers from the prior of the papers' experiment, and rows from its breast cancer data.
+Named classes draw sellers from the prior of the papers' experiment, and rows from the WDBC data.
 Ridge regression and given guarantees use the data set of medical charges.
 """
 

@@ -85,7 +85,7 @@ def test_errors_name_the_mistake():
         with pytest.raises(ProblemFileError) as caught:
             parse_file(SMALL, [setting], path="my.toml")
         assert words in str(caught.value), setting
-    with pytest.raises(ProblemFileError, match=r"simulation.arrivals is 61, and the data have"):
+    with pytest.raises(ProblemFileError, match=r"simulation.arrivals is 61, but the data have"):
         run("simulation.arrivals=61")
     with pytest.raises(ParameterError, match="no seller accepted an offer"):
         run("simulation={arrivals=1, acceptance=1e-12}")
@@ -202,7 +202,7 @@ def test_more_draws_give_intervals_and_do_not_change_the_first_market(result):
 def test_the_report_contains_the_finding_and_the_model(result, tmp_path):
     report = parse_file(SMALL).report(result)
     assert report.finding.startswith("In one simulated market ")
-    assert "misclassifies" in report.finding
+    assert "the error of the model is" in report.finding
     assert [table.name for table in report.tables][:2] == ["claims", "comparison"]
     page = report.write(tmp_path / "report")
     model = json.loads((page.parent / "model.json").read_text())
