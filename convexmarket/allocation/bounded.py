@@ -74,7 +74,7 @@ class _Bounded:
             todo = todo[moved]
         if todo.size:
             some = markets[todo].under(n[todo])
-            point = best_of(candidates(some, self.rho, n[todo] * self.largest))
+            point = best_of(candidates(some, 0.0, [n[todo] * self.largest]))
             j[todo], q[todo] = point.capped, point.bought
         return self._points(markets, e, j, q)
 

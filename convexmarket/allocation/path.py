@@ -317,17 +317,15 @@ class Markets:
         return np.where(rank < j, cap, np.where(rank < q, weight, 0.0))
 
 
-def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -> Points:
-    """Return the local minima of every market, or all possible optima at the rate ``at``.
+def candidates(markets: Markets, rho: float, rates: Sequence[float | Floats] = ()) -> Points:
+    """Return the local minima of every market if rho > 0, and its possible optima at all rates.
 
     ``rho`` is sigma*gamma*scale/mu^2. The rate of a point is +inf if the infimum is not attained.
     """
-    rates = np.broadcast_to(np.nan if at is None else at, markets.size.shape)
-    target = np.full(rates.shape, rho) if at is None else rates * rates
-    e, j, q, low, high = _pieces(markets, target, at is not None)
-    some, rate = markets[e], None if at is None else rates[e]
+    targets = [np.broadcast_to(rate, markets.size.shape) for rate in rates]
+    e, j, q, low, high = _pieces(markets, rho, targets)
+    some = markets[e]
     piece = some.piece(j, q)
-    beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
     if np.any(some.floor):  # the next row reaches the cap, or the last capped row leaves the cap
         excess = np.maximum(some.sums(q)[0] - some.n, 0.0) / some.n
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -335,12 +333,17 @@ def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -
             following, last = (excess / np.maximum(piece.free * part, 0.0) for part in width)
         high = np.where((j < some.floor) & (following < high), following, high)
         low = np.where((j > 0) & (last > low) & (last < np.inf), last, low)
-    moved = (beta < low * (1 - SLACK)) | (beta > high * (1 + SLACK))
-    beta = np.minimum(np.maximum(beta, low), high)
-    points = some.points(e, j, q, piece, beta, rate, rho)
-    # Neighbouring pieces share their ends, so points inside a piece are preferred.
-    points.key = points.value * (1 + SLACK * moved)
-    return points
+    points = []
+    for rate in [None, *targets] if rho > 0 else targets:
+        rate = rate if rate is None else rate[e]
+        beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
+        moved = (beta < low * (1 - SLACK)) | (beta > high * (1 + SLACK))
+        beta = np.minimum(np.maximum(beta, low), high)
+        found = some.points(e, j, q, piece, beta, rate, rho)
+        # Neighbouring pieces share their ends, so points inside a piece are preferred.
+        found.key = found.value * (1 + SLACK * moved)
+        points.append(found)
+    return Points.joined(points)
 
 
 def best_of(points: Points) -> Points:
@@ -371,17 +374,31 @@ def stationary_beta(piece: Piece, rho: float) -> Floats:
         return np.where((b > 0) & (cosine >= -1.0), 1.0 / s, np.inf)
 
 
-def may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
-    """Whether a value between two bounds can equal the target, up to rounding."""
-    # The comparisons are negated, so that NaN (infinity times a zero cost) keeps the stretch.
-    return ~(most < target * (1 - SLACK)) & ~(least > target * (1 + SLACK))
+def may_matter(
+    rates2: tuple[Floats, Floats], costs: tuple[Floats, Floats], rho: float, rates: Sequence[Any]
+) -> NDArray[np.bool_]:
+    """Whether stretches can contain a stationary point (if rho > 0) or one of the given rates.
+
+    The arguments contain the smallest and largest r^2 and psi'a of the stretches. A point is
+    stationary if the product of both numbers is rho.
+    """
+    hit = np.zeros(rates2[0].shape, dtype=bool)
+    with np.errstate(invalid="ignore"):
+        tests = [(*rates2, rate * rate) for rate in rates]
+        if rho > 0:
+            tests.append((rates2[0] * costs[0], rates2[1] * costs[1], rho))
+        for least, most, target in tests:
+            # The comparisons are negated, so that NaN (infinity times zero) keeps the stretch.
+            hit |= ~(most < target * (1 - SLACK)) & ~(least > target * (1 + SLACK))
+    return hit
 
 
-def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints, Ints, Any, Any]:
-    """Return the market, j, q and both ends in beta of every piece with a possible minimum.
+def _pieces(
+    markets: Markets, rho: float, rates: Sequence[Floats]
+) -> tuple[Ints, Ints, Ints, Any, Any]:
+    """Return the market, j, q and both ends in beta of every piece that may contain an optimum.
 
-    With ``at_rate``, return every piece on which r^2 can equal the target. As beta grows, r^2
-    increases and psi'a decreases, so the ends of a stretch bound both quantities.
+    As beta grows, r^2 increases and psi'a decreases, so the ends of a stretch bound both numbers.
     """
     ranks = markets.costs.stretches.T[:, None]
     ranks = ranks - (ranks > markets.empty[:, None])
@@ -392,10 +409,8 @@ def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints
     a, b = both[: e.size], both[e.size :]
     done, most_nodes = [], _FIRST
     while a.e.size:
-        with np.errstate(invalid="ignore"):
-            most = a.rate2 if at_rate else a.rate2 * b.cost
-            least = b.rate2 if at_rate else b.rate2 * a.cost
-        keep = may_hit(most, least, target[a.e]) & (a.k < b.k)
+        targets = [rate[a.e] for rate in rates]
+        keep = may_matter((b.rate2, a.rate2), (a.cost, b.cost), rho, targets) & (a.k < b.k)
         single = keep & (b.k - a.k <= 1)
         done.append((a[single], b[single]))
         wide = keep & ~single
