@@ -120,13 +120,6 @@ class ProjectableForm(MarketNumbers):
 
     def _priced(self, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
         """Minimise the spread plus ``costs'a`` under a bound on the weights."""
-        if self.groups is None and self.mu:
-            level = self._level(costs)
-            margins = np.maximum(level - costs, 0.0)
-            total = float(margins.sum())
-            if total > 0 and np.all(margins <= limit * total):  # no limit binds
-                block = np.zeros(costs.size, np.intp)
-                return Projection(margins / total, np.array([level]), block), 0.0 * costs
         limits = np.broadcast_to(limit, costs.shape)
         limits = feasible_limits(limits) if self.groups is None else limits
         if self.mu:
