@@ -1,13 +1,12 @@
 """Find the sellers that affect an optimum, by two passes over all sellers without sorting.
 
-The first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
-two markets that enclose the given market and bound the path of its optimal weights. If a cell can
-contain neither a stationary point nor the border of the sellers at the cap, only sums over the cell
-are needed. The second pass fetches these sums, and the individual costs of the other cells.
+The first pass counts the sellers in cells. Two markets with costs at the edges of the cells enclose
+the path of optimal weights (docs/theory.md, section 3.3). If a cell can contain neither a
+stationary point nor the border of the sellers at the cap, only sums over the cell are needed. The
+second pass fetches these sums, and the individual costs of the other cells. Every pass maps a
+function over the parts of the costs, in one array or on several machines, and adds the results.
 
-Nonnegative doubles have the same order as their bits, read as integers. The number of a cell is
-therefore a shifted integer, which is exact at any scale. Every pass maps a function over the parts
-of the costs, in one array or on several machines, and adds the results.
+The number of a cell consists of the high bits of a double, which have the order of the doubles.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ def screen_sellers(
     """Return costs with a row for each seller that affects an optimum, and a limit.
 
     Sellers above the limit sell nothing. ``each`` maps a function over the parts of the m virtual
-    costs, each an iterable of blocks; costs in the ``form`` are ignored. Finite costs are between
-    ``low`` and ``high``. With ``spare = 1``, one seller may leave the market or change its cost
-    within this range.
+    costs, which are between ``low`` and ``high`` or infinite; costs in the ``form`` are ignored.
+    With ``spare = 1``, one seller may leave the market or change its cost within this range.
     """
     bottom, top = _keys(np.array([low * (1 - _SLACK), min(high, 1e308) * (1 + _SLACK)])).tolist()
     shift = min(max((top - bottom).bit_length() - _CELLS, 0), _SHIFT)
@@ -142,11 +140,10 @@ def _relevant_cells(
     both masks is true if the path can be stationary where all sellers sell. The rates at the ends
     of the range of eta also count as stationary.
 
-    Two markets ``few`` and ``many`` enclose the path. The sellers of a cell are at its upper edge
-    in ``few`` and at its lower edge in ``many``. With ``spare = 1``, one market has one seller
-    less, and the other market has one seller more; its cost is at most ``highest``. Let tau be the
-    virtual cost above which no seller sells. At equal tau, more and cheaper sellers increase 1/r^2,
-    1/beta and ``(tau - psi'a)/beta``. Both paths therefore bound r^2 and psi'a at each edge.
+    The sellers of a cell are at its upper edge in the market ``few`` and at its lower edge in
+    ``many``. With ``spare = 1``, one market has one seller less, and the other has one seller more,
+    with a cost of at most ``highest``. At equal tau, the cost above which no seller sells, more and
+    cheaper sellers increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``.
     """
     fewer, more = np.append(0, number), np.append(number, 0)
     fewer[np.flatnonzero(fewer)[0]] -= spare
@@ -189,10 +186,9 @@ def _relevant_cells(
 def _fetch(
     borders: Floats, origins: Floats, blocks: Iterable[Floats]
 ) -> tuple[Floats, Ints, Floats]:
-    """Return the distinct costs in every second interval, their counts, and an array of sums.
+    """Return the distinct costs in every second interval, their counts, and sums over the others.
 
-    The sums are over each of the other intervals: the number of sellers, and the deviations of
-    their costs from the origin and the squared deviations.
+    The sums are the number of sellers, deviations from the origin and squared deviations.
     """
     fetched, sums = [np.empty(0)], np.zeros((3, borders.size // 2))
     for block in blocks:
@@ -211,8 +207,7 @@ def _costs(
 ) -> Costs:
     """Return the rows of the fetched sellers and of the groups between them.
 
-    Each fetched interval starts with an empty row. If the optimum can be beyond the last interval,
-    an empty row is appended.
+    Each fetched interval starts with an empty row, as does the interval beyond the last one.
     """
     size, first, second = sum(part[2] for part in results)
     first, second = first / np.maximum(size, 1), second - first * first / np.maximum(size, 1)

@@ -1,20 +1,14 @@
 """The path of optimal weights, with all its stationary points in closed form.
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
-beta grows from 0 to infinity, the weights trace one piecewise linear path, which does not depend on
-mu, sigma and gamma.
-
-At each point of the path, the j cheapest sellers are at the cap, and the q cheapest sellers sell.
-Let f = q - j be the number of free sellers, M = 1 - j*u their total weight, and W the sum of
-squared deviations of their costs. Then ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W. Eta is
-computed from gamma*eta = t = mu*beta/||a||. The objective is stationary in eta if
-t^2 * psi'a = sigma*gamma. This equation is a cubic in 1/beta with at most one local minimum.
-
-As beta grows, t grows and psi'a falls. The ends of a stretch of the path therefore bound t^2*psi'a,
-and a stretch without a stationary point is discarded. All other stretches are split into pieces,
-whose cubics are solved. The solutions include all local minima, hence the global minimum, and are
-computed in O(m log m) without a tolerance. Many markets that differ in one seller's cost are solved
-together.
+beta grows, the weights trace one piecewise linear path (docs/theory.md, section 3.3). At a point of
+the path, the j cheapest sellers are at the cap, and the q cheapest sellers sell. Let f = q - j be
+the number of free sellers, M = 1 - j*u their total weight, and W the sum of squared deviations of
+their costs. Then ||a||^2 = N0 + beta^2*W, psi'a = p0 - beta*W and t = gamma*eta = mu*beta/||a||.
+The objective is stationary in eta if t^2 * psi'a = sigma*gamma. The ends of a stretch of the path
+bound this product, and a stretch without a stationary point is discarded. On other pieces, the
+stationary points are the roots of a cubic, without a tolerance. Many markets that differ in one
+seller's cost are solved together.
 
 Sellers are numbered by increasing cost, and a cap of u is given as ``n = 1/u``. Costs are centred
 at the smallest cost and divided by the largest. Objectives are divided by mu:
@@ -275,10 +269,9 @@ class Markets:
         return Nodes(*np.broadcast_arrays(e, k, rate2, cost, j, beta))
 
     def _capped(self, q: Ints, tau: Floats, low: Ints, high: Ints) -> Ints:
-        """Return the number of capped rows at the point where the weight of row q becomes zero.
+        """Search the number of capped rows at the point where the weight of row q becomes zero.
 
-        Row j is at the cap if the weights at which it just reaches the cap sum to at most one. This
-        condition is monotone in j, so a binary search gives the first row below the cap.
+        Row j is at the cap if the weights at which it just reaches the cap sum to at most one.
         """
         bought, total, _ = self.sums(q)
         while np.any(low < high):
@@ -361,9 +354,8 @@ def beta_at(piece: Piece, rate: Any) -> Floats:
 def stationary_beta(piece: Piece, rho: float) -> Floats:
     """Return the beta of the local minimum on each piece, or +inf if the objective is decreasing.
 
-    r^2 * psi'a = rho is beta^2*(p0 - beta*W) = rho*(N0 + beta^2*W), in s = 1/beta the cubic
-    s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0, so at most two are positive.
-    The larger positive root is the local minimum.
+    The equation r^2 * psi'a = rho is the cubic s^3 - b*s + d = 0 in s = 1/beta. The larger of at
+    most two positive roots is the local minimum.
     """
     spread, cost, norm2 = piece.spread, piece.cost, piece.norm2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -379,8 +371,7 @@ def may_matter(
 ) -> NDArray[np.bool_]:
     """Whether stretches can contain a stationary point (if rho > 0) or one of the given rates.
 
-    The arguments contain the smallest and largest r^2 and psi'a of the stretches. A point is
-    stationary if the product of both numbers is rho.
+    The pairs are the smallest and largest r^2 and psi'a of the stretches.
     """
     hit = np.zeros(rates2[0].shape, dtype=bool)
     with np.errstate(invalid="ignore"):

@@ -6,11 +6,9 @@ r"""Solve the papers' problem with losses, a squared spread or bounds on guarant
 
 where e is one bound for all sellers or a bound for each seller, and is required if gamma = 0.
 
-For a fixed eta, the problem is a projection on a capped simplex, computed exactly in O(m log m).
-The objective is piecewise smooth in eta, but its stationary points have no closed form. The order
-of the prices ``l + gamma*eta*psi`` depends on eta, so the pieces do not form a single path as in
-the papers' problem (docs/theory.md, section 9.3). A branch and bound search over exact evaluations
-certifies the optimum.
+For a fixed eta, the problem is a projection on a capped simplex, computed exactly. The stationary
+points in eta have no closed form (docs/theory.md, section 9.3), so a branch and bound search over
+exact evaluations certifies the optimum.
 """
 
 from __future__ import annotations
