@@ -48,9 +48,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
 
     ``costs`` are the sorted virtual costs of at least those sellers who sell.
     """
-    psi = form.virtual_costs
-    check_feasible(form, int(np.count_nonzero(psi < np.inf)), psi.size)
-    form = with_spread(form)
+    form, psi = with_spread(form), form.virtual_costs
     segment, best, bound = best_segment(form, costs or costs_that_matter(form)[0])
     weights = np.concatenate([segment.weights(block) for block in blocks_of(psi)])
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
@@ -105,7 +103,8 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
     With ``spare = 1``, both results remain valid if the cost of one seller changes.
     """
     psi, limit = form.virtual_costs, np.inf
-    available = np.count_nonzero(psi < np.inf)
+    available = int(np.count_nonzero(psi < np.inf))
+    check_feasible(form, available, psi.size)
     small = psi.size < _WORTH_PASSES or (available - spare) * form.max_weight < 1
     if form.max_epsilon == np.inf and not small:
         low, high = float(psi.min()), float(psi.max(initial=0.0, where=psi < np.inf))

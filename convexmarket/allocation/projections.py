@@ -69,7 +69,7 @@ class ProjectableForm(MarketNumbers):
         plain, active = replace(form, other_constraints=()).restricted()
         limits = np.broadcast_to(plain.max_weight, plain.virtual_costs.shape)
         feasible_limits(limits)
-        if not form.other_constraints or form.other_constraints[0].shares is None:
+        if not form.other_constraints:
             return cls(**vars(plain)), active
         group, least, most = form.other_constraints[0].shares
         groups = Groups(group[active], least, most)
@@ -108,13 +108,9 @@ class ProjectableForm(MarketNumbers):
         if np.min(self.max_weight) < 1 and self.groups is None:
             extra = self._priced(costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
-        level = self._level(costs)
-        return level - relieved - 4e-15 * (abs(level) + relieved)
-
-    def _level(self, costs: Floats) -> float:
-        """Compute the minimum of the spread plus ``costs'a`` without caps."""
         spread = Spread() if self.mu else SquaredSpread()
-        return float(spread.simplex_minimum(self.weight, costs))  # type: ignore[arg-type]
+        level = float(spread.simplex_minimum(self.weight, costs))  # type: ignore[arg-type]
+        return level - relieved - 4e-15 * (abs(level) + relieved)
 
     def _priced(self, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
         """Minimise the spread plus ``costs'a`` under a bound on the weights."""
