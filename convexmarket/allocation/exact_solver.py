@@ -126,13 +126,13 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     """
     rho, unit = markets.costs.units(form)
     n, largest, (low, high) = 1.0 / form.max_weight, form.max_epsilon, form.eta_range
-    rates = unit * np.array([low, high, largest * n])
+    rates, border = unit * np.array([low, high]), unit * largest * n
     points = candidates(markets.under(n), rho, [rate for rate in rates if 0 < rate < np.inf])
     points = points[(points.rate >= rates[0]) & (points.rate <= rates[1])]
     best, bound = best_of(points), np.full(markets.size.size, np.inf)
     if largest == np.inf or np.all(_largest(markets, best) <= largest * unit * (1 - _BINDS)):
         return best, bound
-    found = [points[points.rate <= rates[2]]]
+    found = [points[points.rate <= border]]
     if high >= largest * n:
         totals = max(low / largest, n), high / largest
         point, bound = minimise_bounded(markets, rho, largest * unit, *totals)

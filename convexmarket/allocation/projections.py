@@ -69,9 +69,10 @@ class ProjectableForm(MarketNumbers):
         plain, active = replace(form, other_constraints=()).restricted()
         limits = np.broadcast_to(plain.max_weight, plain.virtual_costs.shape)
         feasible_limits(limits)
-        if not form.other_constraints:
+        shares = form.other_constraints[0].shares if form.other_constraints else None
+        if shares is None:
             return cls(**vars(plain)), active
-        group, least, most = form.other_constraints[0].shares
+        group, least, most = shares
         groups = Groups(group[active], least, most)
         able = np.minimum(groups.sums(limits), most)
         feasible = np.all(able >= least * (1 - ROUNDING)) and able.sum() >= 1 - ROUNDING
