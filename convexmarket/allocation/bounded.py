@@ -1,8 +1,7 @@
 r"""Proven global minimum of the papers' problem under one bound on all guarantees.
 
 With a bound e on every guarantee, optimal guarantees are ``clip(x - b*psi, 0, e)``. At a given
-total S = eta, the bound is a cap of e/S on the weights. If j sellers are at the bound and q sellers
-sell, x and b follow from prefix sums. The objective is stationary in S where
+total S = eta, the bound is a cap of e/S on the weights. The objective is stationary in S where
 
 .. math:: T(S) = \gamma\,(x/b)\,S^2 - \mu N = \sigma, \qquad N = \|\varepsilon\| .
 
@@ -11,9 +10,9 @@ therefore bound T, and the slope ``(T - sigma)/S^2`` of the objective, on that i
 is discarded if T cannot equal sigma, or the lower bound exceeds the best objective. Intervals end
 at totals where every seller who sells is at the bound, because T jumps there.
 
-The search solves many markets together. For S < e/u, only the cap u binds, as in
-:mod:`convexmarket.allocation.path`. Units are as in that module, where S is ``r = gamma*eta/mu``.
-Totals are multiples n of the bound, ``S = n*e``. Each row of the costs is one seller.
+For S < e/u, only the cap u binds, as in :mod:`convexmarket.allocation.path`. The search solves many
+markets together, in the units of that module; S is ``r = gamma*eta/mu`` and a multiple n of e. Each
+row of the costs is one seller.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class _Bounded:
             todo = todo[moved]
         if todo.size:
             some = markets[todo].under(n[todo])
-            point = best_of(candidates(some, self.rho, n[todo] * self.largest))
+            point = best_of(candidates(some, 0.0, [n[todo] * self.largest]))
             j[todo], q[todo] = point.capped, point.bought
         return self._points(markets, e, j, q)
 
@@ -119,14 +118,12 @@ class _Bounded:
         return self.at(e, np.clip(n + step, low, high), *guess)
 
     def split(self, a: Points, b: Points) -> tuple[Points, Points]:
-        """Split intervals of totals at whole numbers or, without any inside, by equal factors."""
+        """Split intervals of totals by equal factors, rounded to whole numbers inside."""
         parts = max(_PARTS, _NODES // a.e.size)
         a, b = a[:, None], b[:, None]
         n = a.n * (b.n / a.n) ** (np.arange(1, parts) / parts)
-        whole, only = np.rint(n), np.floor(a.n) + 1.0
+        whole = np.rint(n)
         n = np.where((whole > a.n) & (whole < b.n), whole, n)
-        # A narrow interval contains only one whole number.
-        n = np.where((only < b.n) & (b.n - a.n <= 1.0), only, n)
         share = (n - a.n) / (b.n - a.n)
         j = a.capped + np.rint(share * (b.capped - a.capped)).astype(np.intp)
         q = a.bought + np.rint(share * (b.bought - a.bought)).astype(np.intp)

@@ -7,6 +7,8 @@ are solved exactly and together, from the prefix sums of one sorted list
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,7 +22,6 @@ from convexmarket.allocation.exact_solver import (
     with_spread,
 )
 from convexmarket.allocation.path import Costs, Floats, Ints, Markets
-from convexmarket.allocation.simplex import check_feasible
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
 
@@ -58,17 +59,20 @@ class OwnReportCurve:
     ) -> None:
         available = n_sellers or int(np.count_nonzero(form.virtual_costs < np.inf))
         self.form, self._spread = form, with_spread(form)
-        if costs is None:
-            check_feasible(form, available, form.virtual_costs.size)
-            # Include the next more expensive sellers, because one seller can leave.
-            costs, limit = costs_that_matter(self._spread, 1)
-        self._costs, self._limit = costs, limit
+        # Include the next more expensive sellers, because one seller can leave.
+        self._costs, self._limit = (costs, limit) if costs else costs_that_matter(self._spread, 1)
         # The smallest guarantee that one seller sells at any cost.
         low, others = form.eta_low, available - 1
         weight = max(0.0, 1.0 - others * form.max_weight)
         sold = others * form.max_epsilon if others else 0.0
         self._least_sold = max(low * weight, low - sold)
         self._needed = weight > 1e-12 or self._least_sold > 1e-12 * low
+
+    def of_part(self, virtual_costs: Floats, truth: Floats) -> OwnReportCurve:
+        """Return the curve of sellers with given virtual costs and guarantees in this market."""
+        part = copy(self)
+        part.form, part.truth = replace(self.form, virtual_costs=virtual_costs), truth
+        return part
 
     def can_do_without(self) -> bool:
         """Whether the market is feasible without any one of its sellers."""

@@ -48,11 +48,9 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
 
     ``costs`` are the sorted virtual costs of at least those sellers who sell.
     """
-    psi = form.virtual_costs
-    check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
-    form = with_spread(form)
+    form, psi = with_spread(form), form.virtual_costs
     segment, best, bound = best_segment(form, costs or costs_that_matter(form)[0])
-    weights = np.concatenate(list(map(segment.weights, blocks_of(psi))))
+    weights = np.concatenate([segment.weights(block) for block in blocks_of(psi)])
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
         raise SolverError(
             f"rounding errors of the exact solver are too large: its weights sum to {total!r}, as "
@@ -105,7 +103,8 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
     With ``spare = 1``, both results remain valid if the cost of one seller changes.
     """
     psi, limit = form.virtual_costs, np.inf
-    available = np.count_nonzero(psi < np.inf)
+    available = int(np.count_nonzero(psi < np.inf))
+    check_feasible(form, available, psi.size)
     small = psi.size < _WORTH_PASSES or (available - spare) * form.max_weight < 1
     if form.max_epsilon == np.inf and not small:
         low, high = float(psi.min()), float(psi.max(initial=0.0, where=psi < np.inf))
@@ -126,34 +125,19 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     ``max_epsilon/max_weight``, the bound on guarantees does not bind; above, it replaces the cap.
     """
     rho, unit = markets.costs.units(form)
-    n, largest, low, high = 1.0 / form.max_weight, form.max_epsilon, *form.eta_range
-    capped, bound = markets.under(n), np.full(markets.size.size, np.inf)
-    minima = candidates(capped, rho) if rho > 0 else None
-    border = largest * n
-    rates = unit * np.array(form.eta_range)
-    best = best_of(Points.joined(_within(capped, rho, minima, rates)))
+    n, largest, (low, high) = 1.0 / form.max_weight, form.max_epsilon, form.eta_range
+    rates, border = unit * np.array([low, high]), unit * largest * n
+    points = candidates(markets.under(n), rho, [rate for rate in rates if 0 < rate < np.inf])
+    points = points[(points.rate >= rates[0]) & (points.rate <= rates[1])]
+    best, bound = best_of(points), np.full(markets.size.size, np.inf)
     if largest == np.inf or np.all(_largest(markets, best) <= largest * unit * (1 - _BINDS)):
         return best, bound
-    points = _within(capped, rho, minima, rates, border * unit)
-    if high >= border:
+    found = [points[points.rate <= border]]
+    if high >= largest * n:
         totals = max(low / largest, n), high / largest
         point, bound = minimise_bounded(markets, rho, largest * unit, *totals)
-        points.append(point)
-    return best_of(Points.joined(points)), bound
-
-
-def _within(
-    markets: Markets, rho: float, minima: Points | None, rates: Floats, border: float = np.inf
-) -> list[Points]:
-    """Return the candidates for the optimum with rates in an interval and below ``border``."""
-    points = []
-    for rate in rates:
-        if 0 < rate < border:
-            points.append(candidates(markets, rho, rate))
-    if minima is not None:
-        inside = (minima.rate >= rates[0]) & (minima.rate <= min(rates[1], border))
-        points.append(minima[inside])
-    return points
+        found.append(point)
+    return best_of(Points.joined(found)), bound
 
 
 def _largest(markets: Markets, points: Points) -> Floats:
@@ -205,29 +189,22 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
     if np.isinf(point.rate):
         free = numbers[np.searchsorted(costs.psi, 0.0, side="right")]
         raise UnattainedOptimumError(UNATTAINED.format(f"{free} sellers have"))
-    eta, cap = None, form.max_weight
-    binding: tuple[str, ...] = ()
-    most = form.max_epsilon * unit
+    ends = {form.eta_low: ("eta_low",), form.eta_high: ("eta_high",)}
+    fixed = [end for end in ends if end > 0 and abs(point.rate - end * unit) <= 1e-14 * point.rate]
+    most, cap = form.max_epsilon * unit, form.max_weight
     if point.rate * cap >= most * (1 - 1e-14) and _largest(markets, points) >= most * (1 - _BINDS):
-        eta = float(point.n) * form.max_epsilon
-    for name, end in zip(("eta_low", "eta_high"), form.eta_range, strict=True):
-        if 0 < end < np.inf and abs(point.rate - end * unit) <= 1e-14 * point.rate:
-            eta, binding = end, (name,)
-    if eta is not None:
-        cap = min(cap, form.max_epsilon / eta)
-    # The first and last rows can be empty.
+        fixed.append(float(point.n) * form.max_epsilon)
+    if fixed:
+        cap = min(cap, form.max_epsilon / fixed[0])
+    # The first and last rows can be empty. If all sellers are at the bound, treat the most
+    # expensive sellers as free.
     capped, bought = numbers[point.capped], numbers[point.bought]
     j, q = np.searchsorted(numbers, [capped, bought - 1], side="right") - [1, 0]
-    is_full = (
-        capped == bought
-    )  # all sellers are at the bound; treat the most expensive sellers as free
-    if is_full:
+    if capped == bought:
         j = np.searchsorted(costs.psi, costs.psi[q - 1])
-    segment = _polished(replace(form, max_weight=cap), costs, int(j), int(q), eta)
-    if eta is None:
-        best = unconstrained_eta(form, segment.cost)
-        eta = float(np.clip(best, *form.eta_range))
-        binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
+    segment = _polished(replace(form, max_weight=cap), costs, int(j), int(q), *fixed[:1])
+    best = unconstrained_eta(form, segment.cost)
+    eta = fixed[0] if fixed else float(np.clip(best, *form.eta_range))
     t, norm, noise = form.gamma * eta, segment.norm, form.sigma / eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||. For other sellers, the difference is the dual
     # slack.
@@ -236,13 +213,15 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
     objective = form.mu * norm + noise + t * segment.cost
     dual = min(objective, tau - cap * at_cap + noise)
     level = costs.lowest + costs.scale * float(point.level)
-    price = form.gamma * level if is_full else tau / eta
+    price = form.gamma * level if capped == bought else tau / eta
     values = np.empty(0), eta, objective, dual, price
-    found_at = Allocation(*values, method="exact", seconds=0.0, binding=binding)
-    return segment, found_at, form.mu * float(bound)
+    found = Allocation(*values, method="exact", seconds=0.0, binding=ends.get(eta, ()))
+    return segment, found, form.mu * float(bound)
 
 
-def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> PathSegment:
+def _polished(
+    form: StandardForm, costs: Costs, j: int, q: int, eta: float | None = None
+) -> PathSegment:
     """Recompute the optimum on a piece from cost differences, to avoid cancellation.
 
     If rounding errors led to a piece next to the correct piece, solve the correct piece.

@@ -20,9 +20,9 @@ from convexmarket.allocation.allocation_result import CertifiedPurchase
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.exact_solver import PathSegment, best_segment
 from convexmarket.allocation.passes import Pass, blocks_of, screen_sellers
-from convexmarket.allocation.path import Costs, Floats
+from convexmarket.allocation.path import Floats
 from convexmarket.errors import NotSupportedError
-from convexmarket.market import Market, StandardForm
+from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import SellerParts, Sellers
 from convexmarket.terms import MarketNumbers
@@ -60,10 +60,8 @@ class PartedAllocation(CertifiedPurchase):
     seconds: float
     prior: Prior
     _parts: SellerParts = field(repr=False)
-    _form: StandardForm = field(repr=False)
     _segment: PathSegment = field(repr=False)
-    _costs: Costs = field(repr=False)
-    _limit: float = field(repr=False)
+    _curve: OwnReportCurve = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the partitions, for copies on workers."""
@@ -120,16 +118,13 @@ class PartedAllocation(CertifiedPurchase):
         NotSupportedError
             If the weights of all other sellers cannot sum to one under the cap.
         """
-        if (self.n_sellers - 1) * self._form.max_weight < 1:
+        if (self.n_sellers - 1) * self._curve.form.max_weight < 1:
             raise NotSupportedError(
                 "under this cap every seller is needed, which is not supported for partitions; "
                 "raise the cap, or allocate in memory"
             )
         costs = np.asarray(self.prior.ironed_virtual_cost(sensitivities))
-        form = replace(self._form, virtual_costs=costs)
-        curve = OwnReportCurve(form, self._costs, self._limit, self.n_sellers)
-        curve.truth = self.epsilon_of(sensitivities)
-        return curve
+        return self._curve.of_part(costs, self.epsilon_of(sensitivities))
 
 
 def _on_costs(work: Pass, prior: Prior, reports: Floats) -> Any:
@@ -166,8 +161,6 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         seconds=time.perf_counter() - start,
         prior=prior,
         _parts=parts,
-        _form=form,
         _segment=segment,
-        _costs=costs,
-        _limit=limit,
+        _curve=OwnReportCurve(form, costs, limit, m),
     )

@@ -1,13 +1,12 @@
 """Find the sellers that affect an optimum, by two passes over all sellers without sorting.
 
-The first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
-two markets that enclose the given market and bound the path of its optimal weights. If a cell can
-contain neither a stationary point nor the border of the sellers at the cap, only sums over the cell
-are needed. The second pass fetches these sums, and the individual costs of the other cells.
+The first pass counts the sellers in cells. Two markets with costs at the edges of the cells enclose
+the path of optimal weights (docs/theory.md, section 3.3). If a cell can contain neither a
+stationary point nor the border of the sellers at the cap, only sums over the cell are needed. The
+second pass fetches these sums, and the individual costs of the other cells. Every pass maps a
+function over the parts of the costs, in one array or on several machines, and adds the results.
 
-Nonnegative doubles have the same order as their bits, read as integers. The number of a cell is
-therefore a shifted integer, which is exact at any scale. Every pass maps a function over the parts
-of the costs, in one array or on several machines, and adds the results.
+The number of a cell consists of the high bits of a double, which have the order of the doubles.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.path import Costs, Floats, Markets, may_hit
+from convexmarket.allocation.path import Costs, Floats, Markets, may_matter
 from convexmarket.allocation.simplex import check_feasible
 from convexmarket.market import StandardForm
 
@@ -70,9 +69,8 @@ def screen_sellers(
     """Return costs with a row for each seller that affects an optimum, and a limit.
 
     Sellers above the limit sell nothing. ``each`` maps a function over the parts of the m virtual
-    costs, each an iterable of blocks; costs in the ``form`` are ignored. Finite costs are between
-    ``low`` and ``high``. With ``spare = 1``, one seller may leave the market or change its cost
-    within this range.
+    costs, which are between ``low`` and ``high`` or infinite; costs in the ``form`` are ignored.
+    With ``spare = 1``, one seller may leave the market or change its cost within this range.
     """
     bottom, top = _keys(np.array([low * (1 - _SLACK), min(high, 1e308) * (1 + _SLACK)])).tolist()
     shift = min(max((top - bottom).bit_length() - _CELLS, 0), _SHIFT)
@@ -90,10 +88,10 @@ def screen_sellers(
     edges, numbers = edges[: last + 2], numbers[: last + 1]
     if spare and low < edges[0]:
         edges, numbers = np.append(low, edges), np.append(0, numbers)
-    highest = min(high, limit) if spare else None
-    stationary, matters, endless = classify_cells(edges, numbers, form, filling, highest)
-    runs = np.flatnonzero(np.diff(matters, prepend=False, append=False))
-    wanted = np.logical_or.reduceat(np.append(stationary, False), runs)[::2]
+    stationary, matters = _relevant_cells(edges, numbers, form, filling, spare, min(high, limit))
+    endless, matters[-1] = stationary[-1], False
+    runs = np.flatnonzero(np.diff(matters, prepend=False))
+    wanted = np.logical_or.reduceat(stationary & matters, runs)[::2]
     borders = np.concatenate((edges[:1], edges[runs], edges[-1:] if endless else edges[runs[-1:]]))
     # Deviations from a mean cost of each group avoid cancellation.
     place = np.searchsorted(borders, edges[:-1], side="right")
@@ -132,83 +130,65 @@ def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
     return values, number
 
 
-def classify_cells(
-    edges: Floats, number: Ints, form: StandardForm, filling: int, highest: float | None
-) -> tuple[Mask, Mask, bool]:
-    """Return masks of the cells with a stationary point and of all relevant cells, and a flag.
+def _relevant_cells(
+    edges: Floats, number: Ints, form: StandardForm, filling: int, spare: int, highest: float
+) -> tuple[Mask, Mask]:
+    """Return masks of the cells with a stationary point and of all relevant cells.
 
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
-    expensive of the cheapest sellers who can have the whole weight. The flag is true if the path
-    can be stationary where all sellers sell. If one seller can leave or change its cost, one
-    enclosing market has one seller less, and the other enclosing market has one seller more.
+    expensive of the cheapest sellers who can have the whole weight. The additional last element of
+    both masks is true if the path can be stationary where all sellers sell. The rates at the ends
+    of the range of eta also count as stationary.
+
+    The sellers of a cell are at its upper edge in the market ``few`` and at its lower edge in
+    ``many``. With ``spare = 1``, one market has one seller less, and the other has one seller more,
+    with a cost of at most ``highest``. At equal tau, the cost above which no seller sells, more and
+    cheaper sellers increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``.
     """
-    last, spare = number.size - 1, int(highest is not None)
     fewer, more = np.append(0, number), np.append(number, 0)
     fewer[np.flatnonzero(fewer)[0]] -= spare
     more[0] += spare
     few, many = (Markets(Costs(edges, some)).under(1.0 / form.max_weight) for some in (fewer, more))
-    stationary, *betas = _sandwich(few, many, form, highest or 0.0)
-    if not stationary.any():  # because of rounding errors
-        stationary[:] = True
-    matters = stationary[:-1].copy()
-    if form.max_weight < 1:
-        # Compute bounds on the highest cost of a seller at the cap.
-        with np.errstate(divide="ignore"):
-            least, widest = (few.costs.scale * form.max_weight / beta for beta in betas)
-        upper = np.append(edges[1:], edges[-1])
-        low = np.append(upper[:-1] - widest[1:-1], -np.inf)
-        high = np.where(np.isinf(betas[0][:-1]), upper, edges - least[:-1])
-        where = np.flatnonzero(stationary & (high >= edges[0]))
-        first = np.clip(np.searchsorted(edges, low[where]) - 1, 0, last)
-        until = np.clip(np.searchsorted(edges, high[where], side="right") - 1, first, last)
-        for start, end in zip(first, until, strict=True):
-            matters[start : end + 1] = True
-    ranks, total = filling + np.arange(-spare, spare + 1), np.cumsum(number)
-    matters[np.searchsorted(total, np.clip(ranks, 1, total[-1]))] = True
-    return stationary[:-1], matters, bool(stationary[-1])
-
-
-def _sandwich(
-    fewer: Markets, more: Markets, form: StandardForm, highest: float
-) -> tuple[Mask, Floats, Floats]:
-    """Bound the levels at which a path enclosed by two other paths may be stationary.
-
-    Let tau be the virtual cost above which no seller sells. At equal tau, more and cheaper sellers
-    increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. Therefore, r^2 and psi'a are bounded by
-    ``fewer``, with the fewest and most expensive sellers, and ``more``, with the most and cheapest
-    sellers. Both paths have nodes at the same levels; the last node is beta = 0. The rates at the
-    ends of the range of eta also count as stationary. ``highest`` is the largest cost of an
-    additional seller. Return a mask of the intervals between levels, and the largest and smallest
-    beta at each level.
-    """
-    costs, filled = fewer.costs, more.piece(more.floor, more.first).cost[0]
-    rho, unit = costs.units(form)
-    nodes = np.arange(costs.psi.size + 1)
-    low, high = (markets.nodes(0 * nodes, nodes) for markets in (fewer, more))
-    beyond = low.cost[-1] + highest / costs.scale / max(int(costs.sums[0][-1]), 1)
-    tau = costs.offset + costs.x[np.minimum(nodes, costs.x.size - 1)]
+    costs, filled = few.costs, many.piece(many.floor, many.first).cost[0]
+    nodes = np.arange(edges.size + 1)
+    low, high = (markets.nodes(0 * nodes, nodes) for markets in (few, many))
+    beyond = low.cost[-1] + spare * highest / costs.scale / max(int(costs.sums[0][-1]), 1)
+    tau = costs.offset + costs.x[np.minimum(nodes, edges.size - 1)]
+    endless = np.isinf(low.beta)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = low.beta / high.beta
         least = tau - (tau - high.cost) * ratio
         most = np.fmin(tau - (tau - low.cost) / ratio, tau)
-        endless = np.isinf(low.beta)
-        least = np.fmax(np.where(endless, filled, least), filled)[:-1]
-        most = np.append(np.where(endless, tau, most)[1:-1], beyond)
-        rate2_low, rate2_high = high.rate2[1:], low.rate2[:-1]
-        hit = may_hit(rate2_high * most, rate2_low * least, rho) & (rho > 0)
-    for eta in form.eta_range:
-        if 0 < eta < np.inf:
-            hit |= may_hit(rate2_high, rate2_low, (eta * unit) ** 2)
-    return hit, low.beta, high.beta
+        # Bounds on the difference in cost between a seller at the cap and tau.
+        narrow, wide = (costs.scale * form.max_weight / path.beta for path in (low, high))
+    least = np.fmax(np.where(endless, filled, least), filled)[:-1]
+    most = np.append(np.where(endless, tau, most)[1:-1], beyond)
+    rho, unit = costs.units(form)
+    rates = [eta * unit for eta in form.eta_range if 0 < eta < np.inf]
+    stationary = may_matter((high.rate2[1:], low.rate2[:-1]), (least, most), rho, rates)
+    if not stationary.any():  # because of rounding errors
+        stationary[:] = True
+    matters = stationary.copy()
+    if form.max_weight < 1:
+        upper, last = np.append(edges[1:], edges[-1]), number.size - 1
+        lowest = np.append(upper[:-1] - wide[1:-1], -np.inf)
+        top = np.where(endless[:-1], upper, edges - narrow[:-1])
+        where = np.flatnonzero(stationary & (top >= edges[0]))
+        first = np.clip(np.searchsorted(edges, lowest[where]) - 1, 0, last)
+        until = np.clip(np.searchsorted(edges, top[where], side="right") - 1, first, last)
+        for start, end in zip(first, until, strict=True):
+            matters[start : end + 1] = True
+    ranks, total = filling + np.arange(-spare, spare + 1), np.cumsum(number)
+    matters[np.searchsorted(total, np.clip(ranks, 1, total[-1]))] = True
+    return stationary, matters
 
 
 def _fetch(
     borders: Floats, origins: Floats, blocks: Iterable[Floats]
 ) -> tuple[Floats, Ints, Floats]:
-    """Return the distinct costs in every second interval, their counts, and an array of sums.
+    """Return the distinct costs in every second interval, their counts, and sums over the others.
 
-    The sums are over each of the other intervals: the number of sellers, and the deviations of
-    their costs from the origin and the squared deviations.
+    The sums are the number of sellers, deviations from the origin and squared deviations.
     """
     fetched, sums = [np.empty(0)], np.zeros((3, borders.size // 2))
     for block in blocks:
@@ -227,8 +207,7 @@ def _costs(
 ) -> Costs:
     """Return the rows of the fetched sellers and of the groups between them.
 
-    Each fetched interval starts with an empty row. If the optimum can be beyond the last interval,
-    an empty row is appended.
+    Each fetched interval starts with an empty row, as does the interval beyond the last one.
     """
     size, first, second = sum(part[2] for part in results)
     first, second = first / np.maximum(size, 1), second - first * first / np.maximum(size, 1)

@@ -1,20 +1,14 @@
 """The path of optimal weights, with all its stationary points in closed form.
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
-beta grows from 0 to infinity, the weights trace one piecewise linear path, which does not depend on
-mu, sigma and gamma.
-
-At each point of the path, the j cheapest sellers are at the cap, and the q cheapest sellers sell.
-Let f = q - j be the number of free sellers, M = 1 - j*u their total weight, and W the sum of
-squared deviations of their costs. Then ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W. Eta is
-computed from gamma*eta = t = mu*beta/||a||. The objective is stationary in eta if
-t^2 * psi'a = sigma*gamma. This equation is a cubic in 1/beta with at most one local minimum.
-
-As beta grows, t grows and psi'a falls. The ends of a stretch of the path therefore bound t^2*psi'a,
-and a stretch without a stationary point is discarded. All other stretches are split into pieces,
-whose cubics are solved. The solutions include all local minima, hence the global minimum, and are
-computed in O(m log m) without a tolerance. Many markets that differ in one seller's cost are solved
-together.
+beta grows, the weights trace one piecewise linear path (docs/theory.md, section 3.3). At a point of
+the path, the j cheapest sellers are at the cap, and the q cheapest sellers sell. Let f = q - j be
+the number of free sellers, M = 1 - j*u their total weight, and W the sum of squared deviations of
+their costs. Then ||a||^2 = N0 + beta^2*W, psi'a = p0 - beta*W and t = gamma*eta = mu*beta/||a||.
+The objective is stationary in eta if t^2 * psi'a = sigma*gamma. The ends of a stretch of the path
+bound this product, and a stretch without a stationary point is discarded. On other pieces, the
+stationary points are the roots of a cubic, without a tolerance. Many markets that differ in one
+seller's cost are solved together.
 
 Sellers are numbered by increasing cost, and a cap of u is given as ``n = 1/u``. Costs are centred
 at the smallest cost and divided by the largest. Objectives are divided by mu:
@@ -275,10 +269,9 @@ class Markets:
         return Nodes(*np.broadcast_arrays(e, k, rate2, cost, j, beta))
 
     def _capped(self, q: Ints, tau: Floats, low: Ints, high: Ints) -> Ints:
-        """Return the number of capped rows at the point where the weight of row q becomes zero.
+        """Search the number of capped rows at the point where the weight of row q becomes zero.
 
-        Row j is at the cap if the weights at which it just reaches the cap sum to at most one. This
-        condition is monotone in j, so a binary search gives the first row below the cap.
+        Row j is at the cap if the weights at which it just reaches the cap sum to at most one.
         """
         bought, total, _ = self.sums(q)
         while np.any(low < high):
@@ -317,17 +310,15 @@ class Markets:
         return np.where(rank < j, cap, np.where(rank < q, weight, 0.0))
 
 
-def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -> Points:
-    """Return the local minima of every market, or all possible optima at the rate ``at``.
+def candidates(markets: Markets, rho: float, rates: Sequence[float | Floats] = ()) -> Points:
+    """Return the local minima of every market if rho > 0, and its possible optima at all rates.
 
     ``rho`` is sigma*gamma*scale/mu^2. The rate of a point is +inf if the infimum is not attained.
     """
-    rates = np.broadcast_to(np.nan if at is None else at, markets.size.shape)
-    target = np.full(rates.shape, rho) if at is None else rates * rates
-    e, j, q, low, high = _pieces(markets, target, at is not None)
-    some, rate = markets[e], None if at is None else rates[e]
+    targets = [np.broadcast_to(rate, markets.size.shape) for rate in rates]
+    e, j, q, low, high = _pieces(markets, rho, targets)
+    some = markets[e]
     piece = some.piece(j, q)
-    beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
     if np.any(some.floor):  # the next row reaches the cap, or the last capped row leaves the cap
         excess = np.maximum(some.sums(q)[0] - some.n, 0.0) / some.n
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -335,12 +326,17 @@ def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -
             following, last = (excess / np.maximum(piece.free * part, 0.0) for part in width)
         high = np.where((j < some.floor) & (following < high), following, high)
         low = np.where((j > 0) & (last > low) & (last < np.inf), last, low)
-    moved = (beta < low * (1 - SLACK)) | (beta > high * (1 + SLACK))
-    beta = np.minimum(np.maximum(beta, low), high)
-    points = some.points(e, j, q, piece, beta, rate, rho)
-    # Neighbouring pieces share their ends, so points inside a piece are preferred.
-    points.key = points.value * (1 + SLACK * moved)
-    return points
+    points = []
+    for rate in [None, *targets] if rho > 0 else targets:
+        rate = rate if rate is None else rate[e]
+        beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
+        moved = (beta < low * (1 - SLACK)) | (beta > high * (1 + SLACK))
+        beta = np.minimum(np.maximum(beta, low), high)
+        found = some.points(e, j, q, piece, beta, rate, rho)
+        # Neighbouring pieces share their ends, so points inside a piece are preferred.
+        found.key = found.value * (1 + SLACK * moved)
+        points.append(found)
+    return Points.joined(points)
 
 
 def best_of(points: Points) -> Points:
@@ -358,9 +354,8 @@ def beta_at(piece: Piece, rate: Any) -> Floats:
 def stationary_beta(piece: Piece, rho: float) -> Floats:
     """Return the beta of the local minimum on each piece, or +inf if the objective is decreasing.
 
-    r^2 * psi'a = rho is beta^2*(p0 - beta*W) = rho*(N0 + beta^2*W), in s = 1/beta the cubic
-    s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0, so at most two are positive.
-    The larger positive root is the local minimum.
+    The equation r^2 * psi'a = rho is the cubic s^3 - b*s + d = 0 in s = 1/beta. The larger of at
+    most two positive roots is the local minimum.
     """
     spread, cost, norm2 = piece.spread, piece.cost, piece.norm2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -371,17 +366,30 @@ def stationary_beta(piece: Piece, rho: float) -> Floats:
         return np.where((b > 0) & (cosine >= -1.0), 1.0 / s, np.inf)
 
 
-def may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
-    """Whether a value between two bounds can equal the target, up to rounding."""
-    # The comparisons are negated, so that NaN (infinity times a zero cost) keeps the stretch.
-    return ~(most < target * (1 - SLACK)) & ~(least > target * (1 + SLACK))
+def may_matter(
+    rates2: tuple[Floats, Floats], costs: tuple[Floats, Floats], rho: float, rates: Sequence[Any]
+) -> NDArray[np.bool_]:
+    """Whether stretches can contain a stationary point (if rho > 0) or one of the given rates.
+
+    The pairs are the smallest and largest r^2 and psi'a of the stretches.
+    """
+    hit = np.zeros(rates2[0].shape, dtype=bool)
+    with np.errstate(invalid="ignore"):
+        tests = [(*rates2, rate * rate) for rate in rates]
+        if rho > 0:
+            tests.append((rates2[0] * costs[0], rates2[1] * costs[1], rho))
+        for least, most, target in tests:
+            # The comparisons are negated, so that NaN (infinity times zero) keeps the stretch.
+            hit |= ~(most < target * (1 - SLACK)) & ~(least > target * (1 + SLACK))
+    return hit
 
 
-def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints, Ints, Any, Any]:
-    """Return the market, j, q and both ends in beta of every piece with a possible minimum.
+def _pieces(
+    markets: Markets, rho: float, rates: Sequence[Floats]
+) -> tuple[Ints, Ints, Ints, Any, Any]:
+    """Return the market, j, q and both ends in beta of every piece that may contain an optimum.
 
-    With ``at_rate``, return every piece on which r^2 can equal the target. As beta grows, r^2
-    increases and psi'a decreases, so the ends of a stretch bound both quantities.
+    As beta grows, r^2 increases and psi'a decreases, so the ends of a stretch bound both numbers.
     """
     ranks = markets.costs.stretches.T[:, None]
     ranks = ranks - (ranks > markets.empty[:, None])
@@ -392,10 +400,8 @@ def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints
     a, b = both[: e.size], both[e.size :]
     done, most_nodes = [], _FIRST
     while a.e.size:
-        with np.errstate(invalid="ignore"):
-            most = a.rate2 if at_rate else a.rate2 * b.cost
-            least = b.rate2 if at_rate else b.rate2 * a.cost
-        keep = may_hit(most, least, target[a.e]) & (a.k < b.k)
+        targets = [rate[a.e] for rate in rates]
+        keep = may_matter((b.rate2, a.rate2), (a.cost, b.cost), rho, targets) & (a.k < b.k)
         single = keep & (b.k - a.k <= 1)
         done.append((a[single], b[single]))
         wide = keep & ~single

@@ -6,11 +6,9 @@ r"""Solve the papers' problem with losses, a squared spread or bounds on guarant
 
 where e is one bound for all sellers or a bound for each seller, and is required if gamma = 0.
 
-For a fixed eta, the problem is a projection on a capped simplex, computed exactly in O(m log m).
-The objective is piecewise smooth in eta, but its stationary points have no closed form. The order
-of the prices ``l + gamma*eta*psi`` depends on eta, so the pieces do not form a single path as in
-the papers' problem (docs/theory.md, section 9.3). A branch and bound search over exact evaluations
-certifies the optimum.
+For a fixed eta, the problem is a projection on a capped simplex, computed exactly. The stationary
+points in eta have no closed form (docs/theory.md, section 9.3), so a branch and bound search over
+exact evaluations certifies the optimum.
 """
 
 from __future__ import annotations
@@ -71,9 +69,10 @@ class ProjectableForm(MarketNumbers):
         plain, active = replace(form, other_constraints=()).restricted()
         limits = np.broadcast_to(plain.max_weight, plain.virtual_costs.shape)
         feasible_limits(limits)
-        if not form.other_constraints or form.other_constraints[0].shares is None:
+        shares = form.other_constraints[0].shares if form.other_constraints else None
+        if shares is None:
             return cls(**vars(plain)), active
-        group, least, most = form.other_constraints[0].shares
+        group, least, most = shares
         groups = Groups(group[active], least, most)
         able = np.minimum(groups.sums(limits), most)
         feasible = np.all(able >= least * (1 - ROUNDING)) and able.sum() >= 1 - ROUNDING
@@ -110,23 +109,12 @@ class ProjectableForm(MarketNumbers):
         if np.min(self.max_weight) < 1 and self.groups is None:
             extra = self._priced(costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
-        level = self._level(costs)
-        return level - relieved - 4e-15 * (abs(level) + relieved)
-
-    def _level(self, costs: Floats) -> float:
-        """Compute the minimum of the spread plus ``costs'a`` without caps."""
         spread = Spread() if self.mu else SquaredSpread()
-        return float(spread.simplex_minimum(self.weight, costs))  # type: ignore[arg-type]
+        level = float(spread.simplex_minimum(self.weight, costs))  # type: ignore[arg-type]
+        return level - relieved - 4e-15 * (abs(level) + relieved)
 
     def _priced(self, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
         """Minimise the spread plus ``costs'a`` under a bound on the weights."""
-        if self.groups is None and self.mu:
-            level = self._level(costs)
-            margins = np.maximum(level - costs, 0.0)
-            total = float(margins.sum())
-            if total > 0 and np.all(margins <= limit * total):  # no limit binds
-                block = np.zeros(costs.size, np.intp)
-                return Projection(margins / total, np.array([level]), block), 0.0 * costs
         limits = np.broadcast_to(limit, costs.shape)
         limits = feasible_limits(limits) if self.groups is None else limits
         if self.mu:

@@ -21,8 +21,8 @@ Ints = NDArray[np.intp]
 
 #: Relative violation up to which a bound that the user gives is treated as satisfied.
 ROUNDING = 1e-9
-#: Numbers of iterations for the level and for the norm, and relative accuracies of the norm.
-_STEPS, _NORMS, _SAME, _NOISE = 200, 8, 4e-15, 1e-12
+#: Numbers of iterations for the level and for the norm, and relative accuracy of the norm.
+_STEPS, _NORMS, _SAME = 200, 8, 4e-15
 #: Ratio of the level to the bounds above which the weights are computed from deviations.
 _FAR = 1e4
 
@@ -172,30 +172,27 @@ def norm_minimiser(
     The minimiser is the projection of ``-costs * ||a||/mu``, where ||a|| solves a scalar equation.
     All free entries of a block have the same price ``mu*a_i/||a|| + costs_i``.
     """
-    slopes = costs / mu
+    slopes, smallest = costs / mu, float(1.0 / np.sqrt(costs.size))
+    norm = largest = max(float(np.sqrt(np.max(limits))), smallest)  # ||a||^2 <= max a
 
     def excess(norm: float) -> float:
         return norm - float(np.linalg.norm(nearest(slopes * -norm, limits, groups).weights))
 
-    norm = smallest = float(1.0 / np.sqrt(costs.size))
-    largest = max(float(np.sqrt(np.max(limits))), smallest)  # ||a||^2 <= max a
-    low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
-    for _ in range(_NORMS):
-        point = nearest(slopes * -norm, limits, groups)
+    for _ in range(_NORMS):  # Newton's method, which decreases the norm under a common cap
+        point, before = nearest(slopes * -norm, limits, groups), norm
         weights, size = point.weights, float(point.weights @ point.weights)
-        low, high = (norm, high) if size > norm * norm else (low, norm)
         # The weights are affine in the norm as long as the same sellers are free.
         free = np.flatnonzero((weights > 0) & (weights < limits))
         block, tilted = point.block[free], slopes[free]
         means = np.bincount(block, tilted) / np.maximum(np.bincount(block), 1)
         tilted = tilted - means[block]
         tilt = float(tilted @ tilted)
-        following = np.sqrt(max(size - norm * norm * tilt, 0.0) / (1.0 - tilt)) if tilt < 1 else 0.0
-        off, outside = abs(following - norm), not low < following < high
-        if off <= (_NOISE if outside else _SAME) * norm:
+        norm = float(np.sqrt(max(size - norm * norm * tilt, 0.0) / (1.0 - tilt))) if tilt < 1 else 0
+        if abs(norm - before) <= _SAME * before:
             break
-        norm = float(np.sqrt(low * high) if outside else following)
+        norm = max(norm, smallest)
     else:  # no convergence: a seller is at the border of the free sellers
+        low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
         if excess(low) < 0 < excess(high):
             norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
         point = nearest(slopes * -norm, limits, groups)

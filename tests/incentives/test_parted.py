@@ -43,7 +43,7 @@ def assert_equal_payments(reports, chunks, prior=PRIOR, **options):
     try:
         paid = cm.payments(market, result).compute()
     except NotSupportedError:
-        assert (reports.size - 1) * result._form.max_weight < 1
+        assert (reports.size - 1) * result._curve.form.max_weight < 1
         return
     np.testing.assert_allclose(paid, expected, rtol=3e-10, atol=1e-12 * expected.max())
 
