@@ -261,7 +261,7 @@ def ledger_command(
                         "offer is accepted; record lists in another ledger"
                     )
                 table = read_sales(record)
-                sold = [table[name].tolist() for name in ("id", "epsilon", "price")]
+                sold = table["id"].tolist(), table["epsilon"].tolist(), table["price"].tolist()
                 sales = ledger.sell(*sold, source=source_of(*sold), again=again)
                 ui.say(f"Recorded {sales:,} sales from a list of {len(table):,} sellers")
             elif export is not None:
