@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
-from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -39,6 +37,7 @@ from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.learners.saved import saved_model
 from convexmarket.learners.worth import default_learner, expected_error, model_errors
 from convexmarket.ledger import Ledger
+from convexmarket.ledger.seals import source_of
 from convexmarket.market import Incentives, Market, checked_constraints
 from convexmarket.priors.prior import Prior, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
@@ -242,10 +241,8 @@ class Deal(Shown):
         if ledger.of_market:
             raise DataError(f"{ledger.path} belongs to an online market; give another ledger")
         ids = [str(seller) for seller in self.offers.index]
-        write_csv(self.offers.reset_index(names="id"), content := StringIO(newline=""))
-        offers = f"sha256:{sha256(content.getvalue().encode()).hexdigest()}"
-        sales = self.offers["epsilon"].to_numpy(), self.offers["payment"].to_numpy()
-        sold = ledger.sell(ids, *sales, source=(offers, source), again=again)
+        sales = ids, self.offers["epsilon"].tolist(), self.offers["payment"].tolist()
+        sold = ledger.sell(*sales, source=(source_of(*sales), source), again=again)
         if self.model is not None:
             ledger.account(ids).charge(self.model.guarantee_)
         return sold

@@ -221,7 +221,7 @@ def ledger_command(
     path: Annotated[Path, typer.Argument(help="A ledger, or the folder of an online market.")],
     create: Annotated[bool, typer.Option("--create", help="Create an empty ledger.")] = False,
     record: Annotated[ui.File, typer.Option(help="List of sales to record.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Record the same file again.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Record the same list again.")] = False,
     export: Annotated[ui.File, typer.Option(help="Write the balance, as .csv or .json.")] = None,
     backup: Annotated[ui.File, typer.Option(help="Copy the ledger to this file.")] = None,
     as_json: ui.AsJson = False,
@@ -232,9 +232,10 @@ def ledger_command(
     A list to record has the columns id, epsilon, and payment or price, and optionally status (all
     accepted). Its sales are recorded together or not at all. docs/ledger.md explains backups.
     """
-    from convexmarket.data.lists import digest, read_sales
+    from convexmarket.data.lists import read_sales
     from convexmarket.io import check_place
     from convexmarket.ledger import Ledger
+    from convexmarket.ledger.seals import source_of
 
     with ui.errors_in_one_line():
         actions = {"create": create, "record": record, "export": export, "backup": backup}
@@ -260,8 +261,8 @@ def ledger_command(
                         "offer is accepted; record lists in another ledger"
                     )
                 table = read_sales(record)
-                sold = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()
-                sales = ledger.sell(*sold, source=f"sha256:{digest(record)}", again=again)
+                sold = table["id"].tolist(), table["epsilon"].tolist(), table["price"].tolist()
+                sales = ledger.sell(*sold, source=source_of(*sold), again=again)
                 ui.say(f"Recorded {sales:,} sales from a list of {len(table):,} sellers")
             elif export is not None:
                 ui.write_table(ledger.balance(), export, force=force)

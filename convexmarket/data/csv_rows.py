@@ -41,6 +41,8 @@ MOST_CELLS = 200_000_000
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 #: Pattern of texts that can be numbers: a sign, digits, points, commas and an exponent.
 NUMERIC = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+#: Patterns of cells with a decimal comma, and of numbers whose points can separate thousands.
+_COMMA, _POINTS = r"^[ \t]*[+-]?[\d.]+,(\d\d?|\d{4,})[ \t]*$", r"\s*[1-9]\d{0,2}(\.\d{3})+\s*"
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _LINE_END = "\r\n|\r|\n"
@@ -77,8 +79,8 @@ def read_texts(
     Raises
     ------
     DataError
-        If the file cannot be read, is not UTF-8 text, is empty, is too large for memory, or has a
-        row whose number of fields differs from the number of columns in the header.
+        If the file cannot be read, is not UTF-8 text, is empty, is too large for memory, has rows
+        of different lengths, or has decimal commas next to points that can separate thousands.
     """
     na_values = [na_values] if isinstance(na_values, str) else na_values
     check_list("na_values", na_values, "texts such as 'k.A.'")
@@ -93,6 +95,8 @@ def read_texts(
         )
     filled, places = _not_blank(table, lines + rows)
     columns = {}
+    others = table.columns if separator == ";" else ()
+    has_commas = any(pc.any(pc.match_substring_regex(each, _COMMA)).as_py() for each in others)
     for k, name in enumerate(names):
         column = table.column(header.index(name))
         column = column if filled is None else column.filter(filled)
@@ -102,6 +106,10 @@ def read_texts(
         cells = pd.Series(pd.array(column, dtype="str"))
         if na_values:
             cells = cells.mask(cells.str.strip().isin(list(na_values)), "")
+        seen = cells[cells.str.strip() != ""] if has_commas else cells[:0]
+        if seen.size and seen.str.fullmatch(_POINTS).all():
+            why = "it has points, but others have decimal commas; write 1.234 as 1234 or as 1,2340"
+            raise DataError(f"{path}: column {header.index(name) + 1}: {why}")
         columns[k] = cells
     frame = pd.DataFrame(columns, copy=False).set_axis(places).set_axis(names, axis=1)
     return frame if most_rows is None else frame.head(most_rows)

@@ -14,13 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.checks import (
-    aligned,
-    check_count,
-    check_nonnegative,
-    check_positive,
-    check_share,
-)
+from convexmarket.checks import aligned, check_count, check_nonnegative, check_positive, check_share
 from convexmarket.errors import DataError, ParameterError
 
 __all__ = ["MarketData", "RegressionData", "circles", "correlate", "medical", "medical_table"]

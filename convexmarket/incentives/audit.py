@@ -20,8 +20,8 @@ from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import check_callable, check_count, check_instance, generator_of, shown
 from convexmarket.display import Shown, axes
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
-from convexmarket.incentives.rents import ExactCurve, SolvedCurve
-from convexmarket.incentives.rules import ACCURACY, curve_of, reports_of, scales
+from convexmarket.incentives.rents import Curve, ExactCurve
+from convexmarket.incentives.rules import curve_of, reports_of
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 
@@ -29,7 +29,6 @@ __all__ = ["Build", "IncentiveAudit", "PaymentRule", "audit_incentives"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-Curve = ExactCurve | SolvedCurve
 
 #: Function from the reports of all sellers, shape (m,), to the market of these sellers.
 Build = Callable[[Floats], Market]
@@ -82,7 +81,8 @@ class IncentiveAudit(Shown):
         Returns
         -------
         DataFrame
-            Columns: sensitivity, epsilon, payment, surplus (payment less cost), max_gain (largest
+            Columns: sensitivity, epsilon, payment, payment_error (bound on the error of its rent,
+            as in :func:`estimate_payments`), surplus (payment less cost), max_gain (largest
             increase of the surplus by a misreport, less errors), best_misreport and max_rise
             (largest increase of the guarantee from a report to the next higher report, less
             errors).
@@ -292,15 +292,16 @@ class _Trial(NamedTuple):
     rent: Floats
     rent_error: Floats
     sold_error: Floats
+    gain_error: Floats  # bound on the error of the difference to the rent at the truth
 
-    def surplus(self, rule: PaymentRule | None) -> tuple[Floats, Floats, Floats]:
-        """Return payment, surplus and a bound on the error of the surplus at each report."""
+    def surplus(self, rule: PaymentRule | None) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return payments, surpluses, and bounds on the errors of gains and of surpluses."""
         truth, payment = self.report[:, :1], self.report * self.sold + self.rent
         if rule is not None:
             rows = zip(self.report, self.sold, self.rent, self.virtual, strict=True)
             payment = np.array([rule(*row) for row in rows])
         off = np.abs(self.report - truth) * (self.sold_error + self.sold_error[:, :1])
-        return payment, payment - truth * self.sold, self.rent_error + off
+        return payment, payment - truth * self.sold, self.gain_error + off, self.rent_error + off
 
 
 def _joined(trials: list[_Trial], axis: int = 0) -> _Trial:
@@ -322,24 +323,27 @@ def _all_alone(
     return _Trial(*(column[order] for column in _joined(trials)))
 
 
-def _answers(
-    curve: Curve, prior: Prior, seller: Ints, z: Floats, tolerance: Floats | float
-) -> _Trial:
+def _answers(curve: Curve, prior: Prior, seller: Ints, z: Floats, coarse: bool) -> _Trial:
     """Compute guarantees and rents at the reports z in one market, one row for each seller."""
     who, reports = np.repeat(seller, z.shape[1]), z.ravel()
     virtual = np.asarray(prior.ironed_virtual_cost(reports))
     epsilon, sold, doubt = curve.answers(who, virtual)
     rent, error = np.zeros((2, reports.size))
     if np.any(sold > 0):
-        rent, error = curve.rents(prior, who, reports, np.broadcast_to(tolerance, reports.shape))
-    columns = (reports, virtual, epsilon, sold, rent, error, doubt)
+        rent, error = curve.rents(prior, who, reports, coarse)
+    columns = (reports, virtual, epsilon, sold, rent, error, doubt, error)
     return _Trial(*(column.reshape(z.shape) for column in columns))
 
 
 def _tried(curve: Curve, prior: Prior, seller: Ints, z: Floats) -> _Trial:
-    """Compute outcomes, with bounds on the errors of rents relative to the rent at the truth."""
-    trial = _answers(curve, prior, seller, z, np.inf)
-    return trial._replace(rent_error=np.abs(trial.rent_error - trial.rent_error[:, :1]))
+    """Compute outcomes. Rents are accurate at the truth; their differences to it are coarse."""
+    trial = _answers(curve, prior, seller, z, coarse=True)
+    rent, error = trial.rent[:, :1].copy(), trial.rent_error[:, :1].copy()
+    some = np.flatnonzero(trial.sold[:, 0] > 0)
+    rent[some, 0], error[some, 0] = curve.rents(prior, seller[some], z[some, 0])
+    rents = trial.rent + (rent - trial.rent[:, :1])
+    apart = np.abs(trial.rent_error - trial.rent_error[:, :1])
+    return trial._replace(rent=rents, rent_error=error + apart, gain_error=apart)
 
 
 def _built(
@@ -359,13 +363,12 @@ def _built(
                     " to a Market of sellers with these reports"
                 )
             answer = allocate(market, gap=_GAP)
-            tolerance = ACCURACY * scales(market, answer)[who]
             curve, prior = curve_of(market, answer, _GAP), market.sellers.prior_of(seller)
-            trials.append(_answers(curve, prior, who, np.array([[report]]), tolerance))
+            trials.append(_answers(curve, prior, who, np.array([[report]]), coarse=False))
         except ConvexMarketError as error:
             raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
     trial = _joined(trials, axis=1)
-    return trial._replace(rent_error=trial.rent_error + trial.rent_error[:, :1])
+    return trial._replace(gain_error=trial.rent_error + trial.rent_error[:, :1])
 
 
 def _top(prior: Prior, least: Floats) -> Floats:
@@ -399,7 +402,7 @@ def _audit_of(
     pairs: pd.DataFrame | None = None,
 ) -> IncentiveAudit:
     """Create the result of an audit from the outcomes of all reports."""
-    payment, surplus, error = trial.surplus(rule)
+    payment, surplus, error, _ = trial.surplus(rule)
     gains = surplus - surplus[:, :1] - error
     gains[:, 0] = 0.0
     best = np.arange(len(gains)), np.argmax(gains, axis=1)
@@ -414,6 +417,7 @@ def _audit_of(
         "sensitivity": trial.report[:, 0],
         "epsilon": trial.epsilon[:, 0],
         "payment": payment[:, 0],
+        "payment_error": trial.rent_error[:, 0],
         "surplus": surplus[:, 0],
         "max_gain": gains[best],
         "best_misreport": trial.report[best],
@@ -433,12 +437,12 @@ def _pair(
 ) -> dict[str, Any]:
     """Return the best joint misreport of two sellers on grids that begin with the truth."""
     (i, firsts), (j, seconds) = grids.items()
-    sums = np.zeros((2, firsts.size, seconds.size))  # surpluses, errors
+    sums = np.zeros((2, firsts.size, seconds.size))  # surpluses and their errors
     for k, lie in enumerate(seconds.tolist()):
-        sums[:, :, k] += np.array(tried(i, firsts, {j: lie} if k else {}).surplus(rule))[1:, 0]
+        sums[:, :, k] += np.array(tried(i, firsts, {j: lie} if k else {}).surplus(rule))[1::2, 0]
     for k, lie in enumerate(firsts.tolist()):
-        sums[:, k] += np.array(tried(j, seconds, {i: lie} if k else {}).surplus(rule))[1:, 0]
-    gains = sums[0] - sums[0, 0, 0] - sums[1]
+        sums[:, k] += np.array(tried(j, seconds, {i: lie} if k else {}).surplus(rule))[1::2, 0]
+    gains = sums[0] - sums[0, 0, 0] - sums[1] - sums[1, 0, 0]
     gains[0, 0] = 0.0
     a, b = np.unravel_index(int(np.argmax(gains)), gains.shape)
     best = {"max_gain": gains[a, b], "first_report": firsts[a], "second_report": seconds[b]}

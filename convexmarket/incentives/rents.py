@@ -32,7 +32,7 @@ from convexmarket.incentives.quadrature import NODES, adaptive, cut, first_root
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 
-__all__ = ["ExactCurve", "SolvedCurve"]
+__all__ = ["Curve", "ExactCurve", "SolvedCurve"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -60,9 +60,9 @@ class ExactCurve:
         return epsilon, epsilon, np.zeros(epsilon.size)
 
     def rents(
-        self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
+        self, prior: Prior, seller: Ints, reports: Floats, coarse: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return rents and bounds on their errors. The tolerance is not used."""
+        """Return rents and bounds on their errors. Coarse rents are exact as well."""
         curve, form, top = self.curve, self.curve.form, prior.support[1]
         least = np.min(form.virtual_costs, initial=np.inf, where=form.virtual_costs > 0)
         if 0 < form.mu < _LOST * np.sqrt(form.sigma) * np.sqrt(form.gamma * least) < np.inf:
@@ -205,9 +205,10 @@ class SolvedCurve:
     """
 
     def __init__(
-        self, market: Market, allocation: Allocation, gap: float, method: str = "envelope"
+        self, market: Market, allocation: Allocation, gap: float, method: str, tolerances: Floats
     ) -> None:
         self.market, self.method, self._gap, self.n_solves = market, method, gap, 0
+        self._tolerances = tolerances  # tolerated error of the rent of each seller, shape (m,)
         self._truth: CertifiedPurchase = allocation
         self._nearest = self._truth
         self._points: dict[tuple[int, float], _Point] = {}
@@ -220,14 +221,13 @@ class SolvedCurve:
         return epsilon, sold, np.array(doubts)
 
     def rents(
-        self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
+        self, prior: Prior, seller: Ints, reports: Floats, coarse: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return rents and bounds on their errors. A seller's rents are parts of one integral."""
+        """Return rents and error bounds. A seller's coarse rents are parts of one integral."""
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
-            some = seller == i
-            least = float(tolerance[some].min())
-            rents[some], errors[some] = self._rents_of(prior, i, reports[some], least)
+            some, goal = seller == i, np.inf if coarse else float(self._tolerances[i])
+            rents[some], errors[some] = self._rents_of(prior, i, reports[some], goal)
         return rents, errors
 
     def _rents_of(
@@ -351,6 +351,9 @@ class SolvedCurve:
         value = (right.upper - left.upper) * per_objective + drop * centre
         bend = drop * max(centre - float(off.min()), float(off.max()) - centre)
         return min(_Cell(max(value, 0.0), gap, bend), ends, key=lambda cell: cell.gap + cell.bend)
+
+
+Curve = ExactCurve | SolvedCurve
 
 
 def _off_chord(z: Floats, y: Floats, a: int, b: int) -> Floats:

@@ -19,11 +19,11 @@ from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import check_instance, check_share
 from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
-from convexmarket.incentives.rents import ExactCurve, SolvedCurve
+from convexmarket.incentives.rents import Curve, ExactCurve, SolvedCurve
 from convexmarket.market import Incentives, Market
 
 __all__ = ["PaymentEstimate", "curve_of", "estimate_payments", "part_payments", "payments"]
-__all__ += ["reports_of", "scales"]
+__all__ += ["reports_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -136,8 +136,7 @@ def part_payments(allocation: PartedAllocation, reports: Floats) -> Floats:
     """Compute the payments of sellers with given reports under an allocation in partitions."""
     curve = allocation.curve(reports)
     bought, paid = np.flatnonzero(curve.truth > 0), reports * curve.truth
-    rents = ExactCurve(curve).rents(allocation.prior, bought, reports[bought], np.zeros(0))
-    paid[bought] += rents[0]
+    paid[bought] += ExactCurve(curve).rents(allocation.prior, bought, reports[bought])[0]
     return paid
 
 
@@ -192,15 +191,14 @@ def estimate_payments(
     _check_allocation(market, allocation)
     lost = np.asarray(market.privacy_cost(allocation.epsilon))
     bought = np.unique(who[lost[who] > 0])
-    amounts, errors = reports * lost, np.zeros(reports.size)
-    tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
+    amounts, errors, gap = reports * lost, np.zeros(reports.size), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
         # Objectives have errors of the order of the gap, and guarantees of its square root.
         if method == "quadrature":
             gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):
             money = abs(allocation.objective) / (market.form.total_gamma or 1.0)
-            gap = 0.1 * float(tolerances.min()) / money
+            gap = 0.1 * tol * float(scales(market, allocation).min()) / money
         gap = float(np.clip(gap, _SMALLEST_GAP, 1e-6))
         again = allocate(market, gap=gap, start=allocation)
         gaps = [answer.objective - answer.lower_bound for answer in (allocation, again)]
@@ -208,10 +206,10 @@ def estimate_payments(
             raise _another(f"the objective {again.objective:.10g}")
         best = max(allocation.lower_bound, again.lower_bound)
         allocation = replace(allocation, lower_bound=best)
-    curve = curve_of(market, allocation, gap)
+    curve = curve_of(market, allocation, gap, tol)
     for prior, place in market.sellers.by_prior(bought):
         some = bought[place]
-        rents, errors[some] = curve.rents(prior, some, reports[some], tolerances[some])
+        rents, errors[some] = curve.rents(prior, some, reports[some])
         amounts[some] += rents
     if isinstance(curve, ExactCurve):
         truth = curve.curve.truth
@@ -223,12 +221,12 @@ def estimate_payments(
     return PaymentEstimate(amounts[who], errors[who], who, method, market.incentives, n_solves)
 
 
-def curve_of(market: Market, allocation: Allocation, gap: float) -> ExactCurve | SolvedCurve:
+def curve_of(market: Market, allocation: Allocation, gap: float, tol: float = ACCURACY) -> Curve:
     """Return the curve of a market, even if truthful payments are not known to exist."""
     method = _method_of(market, assume_monotone=True)
     if method == "exact":
         return ExactCurve(OwnReportCurve(market.form.exact))  # type: ignore[arg-type]
-    return SolvedCurve(market, allocation, gap, method)
+    return SolvedCurve(market, allocation, gap, method, tol * scales(market, allocation))
 
 
 def _method_of(market: Market, assume_monotone: bool) -> str:

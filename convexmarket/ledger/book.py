@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Self, get_args
 
 import numpy as np
@@ -379,9 +379,7 @@ class LedgerAccount:
         return f"LedgerAccount({len(self.ids)} sellers of {str(self._store.path)!r})"
 
 
-def lay_ledger(
-    connection: sqlite3.Connection, composition: AccountComposition, delta: float
-) -> None:
+def lay_ledger(connection: Connection, composition: AccountComposition, delta: float) -> None:
     """Create the empty tables of a ledger in an open transaction."""
     for statement in _TABLES.split(";"):
         connection.execute(statement)
@@ -389,7 +387,7 @@ def lay_ledger(
 
 
 def charge_release(
-    connection: sqlite3.Connection,
+    connection: Connection,
     ids: Sequence[str],
     guarantee: Guarantee,
     rows: ArrayLike | None,
@@ -417,28 +415,27 @@ def charge_release(
     )
 
 
-def charged_at(connection: sqlite3.Connection, release: str | None) -> str | None:
+def charged_at(connection: Connection, release: str | None) -> str | None:
     """Return the time at which a release was charged, or None."""
     rows = connection.execute("SELECT time FROM ledger_releases WHERE name = ?", (release,))
     return next((str(time) for (time,) in rows.fetchall()), None)
 
 
-def _check_uncharged(connection: sqlite3.Connection, release: str | None) -> None:
-    when = charged_at(connection, release)
-    if when is not None:
+def _check_uncharged(connection: Connection, release: str | None) -> None:
+    if (when := charged_at(connection, release)) is not None:
         raise ReleaseChargedError(
             f"release {release!r} was charged on {when}; a name can be charged only once, and "
             "later sales for this name could not be used: give another name"
         )
 
 
-def _settings(connection: sqlite3.Connection) -> tuple[AccountComposition, float]:
+def _settings(connection: Connection) -> tuple[AccountComposition, float]:
     ((composition, delta),) = connection.execute("SELECT composition, delta FROM ledgers")
     return composition, delta
 
 
 def _accountant(
-    connection: sqlite3.Connection, ids: Sequence[str], release: str | None
+    connection: Connection, ids: Sequence[str], release: str | None
 ) -> PrivacyAccountant:
     """Compute the account of sellers for a release from the stored sales and charges."""
     composition, delta = _settings(connection)
@@ -468,17 +465,15 @@ def _checked_ids(ids: Iterable[str], *, distinct: bool = False) -> list[str]:
 
 
 def _checked_release(name: str | None) -> str | None:
-    if name is None:
-        return None
-    form = checked_id(name, "release")
-    if form.startswith((UNNAMED, MODEL)):
+    form = None if name is None else checked_id(name, "release")
+    if form is not None and form.startswith((UNNAMED, MODEL)):
         raise ParameterError(
             f"release {form!r} begins with a reserved prefix, {UNNAMED!r} or {MODEL!r}; rename it"
         )
     return form
 
 
-def _frame(connection: sqlite3.Connection, query: str) -> pd.DataFrame:
+def _frame(connection: Connection, query: str) -> pd.DataFrame:
     cursor = connection.execute(query)
     columns = [name for name, *_ in cursor.description]
     frame = pd.DataFrame(cursor.fetchall(), columns=columns, dtype=object)

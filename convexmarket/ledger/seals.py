@@ -14,7 +14,7 @@ from typing import Any
 
 from convexmarket.errors import DataError
 
-__all__ = ["check_whole", "damaged", "lay_seals", "seal", "watch"]
+__all__ = ["check_whole", "damaged", "lay_seals", "seal", "source_of", "watch"]
 
 _BYTES = 16
 _LAST = "SELECT sum FROM seals ORDER BY number DESC LIMIT 1"
@@ -56,6 +56,11 @@ def seal(connection: sqlite3.Connection, added: list[Row]) -> None:
     if added:
         ((total,),) = connection.execute(_LAST).fetchall()
         _add(connection, int.from_bytes(total, "big") + _sum(added))
+
+
+def source_of(*columns: Iterable[Any]) -> str:
+    """Return a name for the rows of a list of sales, which does not depend on their order."""
+    return f"rows:{_to_bytes(_sum(zip(*columns, strict=True))).hex()}"
 
 
 def check_whole(connection: sqlite3.Connection, path: Path) -> None:

@@ -413,7 +413,7 @@ def _train(
     fits, facts = [], dict[str, Any](guarantee_max=np.nan)
     parts = [part for part in ("validation", "test") if hasattr(data, f"X_{part}")]
     for draw in range(plan["noise_draws"]):
-        fits.append({"noise_draw": draw, "test_error": np.nan})
+        fits.append({"noise_draw": draw} | {f"{part}_error": np.nan for part in ("test", *parts)})
         try:
             noise = Simulation(np.random.SeedSequence(plan["seed"], spawn_key=(_NOISE, draw)))
             model = _made(learner, point, plan["seed"]).fit(

@@ -87,9 +87,9 @@ def test_the_text_of_an_invalid_report_is_shown_only_on_request(here):
     table.loc[2, "ask"] = "0.05"
     table.to_csv(here / "patients.csv", index=False)
     assert invoke(*buy).exit_code == 2
-    settings = ["--set", 'data.missing="middle"', "--na-values", "k.A."]
-    done = invoke(*buy, *settings)
-    assert done.exit_code == 0, done.output
+    for empty in (["--na-values", "k.A."], ["--set", 'data.na_values=["k.A."]']):
+        done = invoke(*buy, "--set", 'data.missing="middle"', *empty, "--force")
+        assert done.exit_code == 0, done.output
 
 
 def test_existing_files_are_kept(here):

@@ -198,23 +198,8 @@ def test_numbers_are_read_with_either_decimal_sign(tmp_path_factory, values, sig
 
 
 #: Strings that CSV readers split or join in different ways.
-AMBIGUOUS = [
-    '"',
-    '""',
-    ",",
-    ";",
-    "\n",
-    "\r\n",
-    "\r",
-    " ",
-    "'=",
-    "'",
-    "\u00a0",
-    "é",
-    "e\u0301",
-    "a",
-    "1.5",
-]
+AMBIGUOUS = ['"', '""', ",", ";", "\n", "\r\n", "\r", " ", "'=", "'", "\u00a0", "é", "e\u0301"]
+AMBIGUOUS += ["a", "1.5"]
 CELLS = st.lists(st.sampled_from(AMBIGUOUS), max_size=3).map("".join)
 
 

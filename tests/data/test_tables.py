@@ -27,6 +27,15 @@ def test_a_comma_that_could_separate_thousands_is_kept_as_text(tmp_path):
     assert read_table(path)["ask"].tolist() == ["1,234", "2,345"]
 
 
+def test_points_that_could_separate_thousands_are_refused_next_to_decimal_commas(tmp_path):
+    path = tmp_path / "asks.csv"
+    path.write_text("id;ask;x\na;1.034;0,5\nb;;0,75\n")
+    with pytest.raises(DataError, match="column 2: it has points, but others have decimal commas"):
+        read_table(path)
+    path.write_text("id;ask;x\na;1.034;0.5\nb;;0.75\n")
+    assert read_table(path)["ask"].iloc[0] == 1.034
+
+
 def test_a_file_that_is_not_utf_8_is_refused_with_a_remedy(tmp_path):
     path = tmp_path / "patienten.csv"
     path.write_bytes(GERMAN.encode("cp1252"))

@@ -12,10 +12,7 @@ import convexmarket as cm
 from convexmarket.errors import DataError
 from convexmarket.report import folders, read_report
 from tests.process.builders import Child, needs_fork
-from tests.process.failures.builders import (
-    at,
-    contents,
-)
+from tests.process.failures.builders import at, contents
 
 
 def write_report(title, folder):

@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.errors import (
-    ParameterError,
-    UnattainedOptimumError,
-)
+from convexmarket.errors import ParameterError, UnattainedOptimumError
 from convexmarket.incentives.audit import audit_incentives
 from tests import one_in
+from tests.incentives import builders
 from tests.incentives.builders import PRIORS, draw, prior_of, virtual_cost_payment
 
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
@@ -301,6 +299,22 @@ def test_virtual_cost_payments_reward_higher_reports():
         epsilon = cm.allocate(changed).epsilon[0]
         surplus.append((changed.sellers.virtual_costs[0] - 0.2) * epsilon)
     assert table.loc["Ann", "max_gain"] == pytest.approx(surplus[1] - surplus[0], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "market",
+    [
+        builders.spread_under_budget(cm.Spread(), [0.2, 0.4, 0.7]),
+        pytest.param(builders.quotas(0.2), marks=pytest.mark.campaign),
+    ],
+)
+def test_audited_payments_in_conic_markets_equal_integrals_within_their_errors(market):
+    row = audit_incentives(market, misreports=2).to_frame().loc[0]
+    z = np.linspace(0.2, market.sellers.priors[0].support[1], 231)
+    sold = builders.epsilon_at(market, 0, z, gap=1e-9)
+    paid = 0.2 * sold[0] + np.trapezoid(sold, z)
+    assert row.payment_error < 3e-4 * paid
+    assert row.payment == pytest.approx(paid, abs=row.payment_error + 1e-4 * paid)
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.01])

@@ -7,6 +7,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import ParameterError
+from tests.incentives.builders import spread_under_budget
 
 
 def standard(reports, **numbers):
@@ -57,6 +58,13 @@ def test_coalition_gains_in_conic_markets_exceed_the_tolerance():
     misreports[[row.first, row.second]] = row.first_report, row.second_report
     gained = surplus(build, misreports, truth, (0, 1)) - surplus(build, truth, truth, (0, 1))
     assert audit.tolerance < row.max_gain <= gained
+
+
+def test_the_surplus_of_a_pair_in_a_conic_market_is_accurate():
+    market = spread_under_budget(cm.Spread(), [0.2, 0.4, 0.7])
+    audit = cm.audit_incentives(market, misreports=2, coalitions=1)
+    ((pair, row),) = audit.coalitions.iterrows()
+    assert row.surplus == pytest.approx(audit.to_frame().surplus[list(pair)].sum())
 
 
 def test_a_rule_independent_of_reports_has_a_fixed_coalition_surplus():

@@ -29,10 +29,11 @@ from tests.incentives.builders import (
 )
 
 
-def rent_of(curve, prior, seller, report, tolerance):
-    """Compute the rent of one seller and a bound on the error of the rent."""
-    places = np.array([seller])
-    result = curve.rents(prior, places, np.array([report]), np.array([tolerance]))
+def rent_of(market, allocation, seller, tolerance, method="envelope", gap=1e-9):
+    """Compute the rent of one truthful seller and the bound on its error."""
+    sellers, who = market.sellers, np.array([seller])
+    curve = SolvedCurve(market, allocation, gap, method, np.full(len(sellers), tolerance))
+    result = curve.rents(sellers.prior_of(seller), who, sellers.sensitivities[who])
     return float(result[0][0]), float(result[1][0])
 
 
@@ -56,10 +57,9 @@ def test_chords_give_the_exact_rent_within_the_stated_error(name, m, seed, mu, c
     if cap is not None and np.isinf(prior.support[1]) and cap * (m - 1) < m:
         return
     paid = cm.payments(market, allocation)
-    curve = SolvedCurve(market, allocation, gap=1e-9)
     for seller in np.flatnonzero(allocation.weights)[:2]:
         report = float(sellers.sensitivities[seller])
-        value, error = rent_of(curve, prior, seller, report, 1e-4 * paid[seller])
+        value, error = rent_of(market, allocation, seller, 1e-4 * paid[seller])
         exact = paid[seller] - report * allocation.epsilon[seller]
         assert abs(value - exact) <= error + 1e-8 * paid[seller]
         assert error <= 1.01e-4 * paid[seller]
@@ -74,11 +74,9 @@ def test_quadrature_gives_the_exact_rent_within_the_stated_error(name):
     seller = int(np.argmax(allocation.weights))
     report = float(sellers.sensitivities[seller])
     exact = cm.payments(market, allocation)[seller] - report * allocation.epsilon[seller]
-    curve = SolvedCurve(market, allocation, gap=1e-9, method="quadrature")
-    value, error = rent_of(curve, prior, seller, report, 1e-5)
+    value, error = rent_of(market, allocation, seller, 1e-5, "quadrature")
     assert abs(value - exact) <= error + 1e-6
-    loose = SolvedCurve(market, allocation, gap=1e-3, method="quadrature")
-    value, error = rent_of(loose, prior, seller, report, 1e-5)
+    value, error = rent_of(market, allocation, seller, 1e-5, "quadrature", gap=1e-3)
     assert abs(value - exact) <= error
     # Near an optimum, the error of the guarantees is of the order of the square root of the gap.
     assert error >= 0.04 * value
@@ -240,8 +238,7 @@ def test_rents_are_accurate_if_the_virtual_cost_becomes_infinite():
     assert np.isinf(prior.virtual_cost(0.5))
     market = cm.Market.standard(cm.Sellers([0.1, 0.101], prior), mu=2, sigma=1, gamma=0.6)
     allocation = cm.allocate(market)
-    curve = SolvedCurve(market, allocation, gap=1e-9)
-    value, error = rent_of(curve, prior, 0, 0.1, 1e-5)
+    value, error = rent_of(market, allocation, 0, 1e-5)
     exact = cm.payments(market, allocation)[0] - 0.1 * allocation.epsilon[0]
     assert abs(value - exact) <= error + 1e-8
     assert error <= 1e-5

@@ -210,6 +210,7 @@ def test_a_failed_fit_is_the_status_of_its_run(learner, tmp_path):
     assert frame.status.tolist() == ["training failed"]
     assert frame.message.tolist() == ["ValueError: too little privacy"]
     assert frame.test_error.isna().all()
+    assert runs.to_frame("fits").validation_error.isna().all()
     assert frame.payments.notna().all()
     assert "training failed" in str(runs)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import joblib
 import numpy as np
@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from convexmarket.checks import check_count
 from convexmarket.deal import Deal
 from convexmarket.errors import NotSupportedError
 from convexmarket.priors import Prior, prior_from_dict
@@ -43,6 +44,10 @@ def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if len({getattr(value, "name", value) for value in values}) < len(values):
         raise ValueError("an entry is listed twice; list each entry once")
     return values
+
+
+def _some_jobs(number: int) -> int:
+    return number if number == -1 else check_count("the number of jobs, if not -1,", number)
 
 
 T = TypeVar("T")
@@ -135,9 +140,8 @@ class RunTable(Table):
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of all random draws."""
-    jobs: Literal[-1] | Annotated[int, Field(ge=1, le=1_024)] = 2
-    """Number of parallel jobs, at most one per core; -1 uses all cores. Results do not depend on
-    this number."""
+    jobs: Annotated[int, Field(ge=-1, le=1_024), AfterValidator(_some_jobs)] = 2
+    """Number of parallel jobs, at most one per core, or -1 for all cores; no effect on results."""
 
     @property
     def workers(self) -> int:
@@ -204,9 +208,8 @@ class ProblemFile(Table):
         for note in self.notes:
             report.add(escape_markdown(note), appendix=True)
         if source is not None:
-            report.settings["problem"] = plain(source.table)
-            stored = {"path": source.path, "text": source.text}
-            report.settings["problem file"] = stored | {"overrides": list(source.overrides)}
+            stored = {n: plain(getattr(source, n)) for n in ("path", "text", "overrides")}
+            report.settings |= {"problem": plain(source.table), "problem file": stored}
         return report
 
     def _page(self, runs: Runs) -> Report:

@@ -171,13 +171,14 @@ class OwnData(tables.Table):
     The category "other" represents all undeclared values. Undeclared columns are not used."""
     missing: Missing = "error"
     """Treatment of empty cells: "error", "middle" of the range, or "indicator" (a new feature)."""
+    na_values: tables.Many[tables.Name] = ()
+    """Texts that mark an empty cell of a CSV file, such as "k.A.", apart from outer blanks."""
     intercept: bool = True
     """Whether a constant is added to the features."""
     data_norm: Norm = 1.0
     public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field({})
-    """Public rows, which are not sold. The parameters of a classifier are chosen on "validation"
-    rows, and errors are measured on "test" rows. Each value is a file, or a share of the rows that
-    is drawn with the seed of the run."""
+    """Public rows, which are not sold: "validation" rows to choose the parameters of a classifier,
+    "test" rows to measure errors. Each is a file, or a share of the rows drawn with run.seed."""
 
     @model_validator(mode="after")
     def _one_role_each(self) -> Self:
@@ -232,8 +233,7 @@ def read_people(
     roles = {data.id: "id", data.report: "sensitivity", group: "group"}
     sellers = _read(problem, data.file, roles, na_values, show_cells)
     shares = {part: share for part, share in data.public.items() if not isinstance(share, str)}
-    parts = drawn(sellers, shares, problem.run.seed, path)
-    return parts | read_public(problem, na_values)
+    return drawn(sellers, shares, problem.run.seed, path) | read_public(problem, na_values)
 
 
 def read_public(problem: Any, na_values: Sequence[str] = ()) -> Parts:
@@ -275,7 +275,7 @@ def read_cells(
     if data.source == "parquet":
         cells, unit = read_parquet(path, choose).convert_dtypes().astype("str").fillna(""), "row"
     else:
-        cells, unit = read_texts(path, choose, na_values), "line"
+        cells, unit = read_texts(path, choose, [*na_values, *data.na_values]), "line"
     if cells.empty:
         raise DataError(f"{path}: the file has no rows; give one row per seller")
     return cells.apply(lambda column: column.str.strip()), f"{path}: {unit}"

@@ -31,8 +31,6 @@ class ComparisonTable(tables.Table):
     """Sizes of the instances, in numbers of sellers, rows or points."""
     draws: Annotated[int, Field(ge=1, le=1_000)] = 3
     """Number of random instances of each problem and size."""
-    settings: tables.Several[Literal["default"]] = ("default",)
-    """Solver settings. In Python, :func:`compare_solvers` also accepts other settings."""
 
 
 class LimitsTable(tables.Table):
@@ -55,7 +53,7 @@ class SolversFile(tables.ProblemFile):
         folder = self.place("")
         return compare_solvers(
             entries_of(self.study.problems, lambda name: load(folder / name)),
-            **self.study.model_dump(exclude={"problems", "settings"}),
+            **self.study.model_dump(exclude={"problems"}),
             time_limit=self.limits.seconds,
             memory_limit=self.limits.megabytes,
             seed=self.run.seed,
