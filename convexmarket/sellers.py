@@ -306,7 +306,7 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
     """Convert the groups of sellers to a read-only array."""
     if groups is None:
         return None
-    labels = checks.label_array(groups)
+    labels = checks.group_array(groups, SellersError)
     if labels.shape != (m,):
         raise SellersError(
             f"groups has shape {labels.shape} for {m} sellers; give one group for each seller"

@@ -133,6 +133,9 @@ BAD = {
         r"groups has shape \(2,\) for 1 sellers; give one group for each": lambda: cm.Sellers(
             [0.2], uniform(), groups=["a", "b"]
         ),
+        r"groups\[1\] is missing; give the group of each seller": lambda: cm.Sellers(
+            [0.2, 0.3], uniform(), groups=["a", np.nan]
+        ),
         r"sensitivities has shape \(0,\); give one number for each": lambda: cm.Sellers(
             [], uniform()
         ),
