@@ -151,11 +151,18 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
     )
 
 
+def test_a_budget_can_be_a_constraint():
+    result = deal(patients(), gamma=None, constraints=[cm.Budget(2.0)])
+    assert result.incentives == "by construction"
+    assert result.totals["expected_payments"] == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"gamma": None}, ParameterError, "payments have no weight; give gamma, budget"),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
+        ({"objective": [cm.Spread()]}, ParameterError, r"a sum of terms .* got \[Spread\(\)\]"),
         ({"objective": OBJECTIVE + cm.Payments()}, ParameterError, "gamma or an objective"),
         ({"learner": None, "classes": (-1, 1)}, ParameterError, "features is missing"),
         ({"constraints": None}, ParameterError, "constraints must be a list .* got None"),

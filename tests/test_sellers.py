@@ -126,6 +126,7 @@ BAD = {
         ),
         r"prior is None, .* Uniform\(0.02, 0.10\)": lambda: cm.Sellers([0.2]),
         "1 priors for 2 sellers; give one for each": lambda: cm.Sellers([0.2, 0.3], [uniform()]),
+        r"prior\[0\] is 1, which is not a prior": lambda: cm.Sellers([2, 3, 4], (1, 5)),
         r"prior\[1\] is 3, which is not a prior": lambda: cm.Sellers([0.2, 0.3], [uniform(), 3]),
         r"groups\[1\] is 'middle', but prior has no such group; .* 'young', 'old'": lambda: (
             cm.Sellers([0.2, 0.3], two_groups(), groups=["young", "middle"])
