@@ -218,6 +218,11 @@ class Sellers(Shown):
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def identity(self) -> Any:
+        """A key that is equal for the same sellers: the ids or, without ids, the virtual costs."""
+        return self.virtual_costs.tobytes() if isinstance(self.ids, range) else tuple(self.ids)
+
     def to_frame(self) -> pd.DataFrame:
         """Return a table of ids, and the known columns sensitivity, virtual_cost and group."""
         columns = {"sensitivity": self.sensitivities, "virtual_cost": self.virtual_costs}

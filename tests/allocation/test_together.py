@@ -127,7 +127,14 @@ def test_a_single_buyer_gets_the_allocation_of_its_market():
     assert "1 buyers" in repr(result)
 
 
-OTHER_MARKET = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
+def market_of(reports, ids=None):
+    sellers = cm.Sellers(reports, prior=cm.Uniform(0, 1), ids=ids)
+    return cm.Market(sellers, cm.Spread() + cm.Noise())
+
+
+def test_sellers_with_different_costs_are_matched_by_ids():
+    markets = [market_of(reports, ids="abc") for reports in (REPORTS, REPORTS[::-1])]
+    assert is_certified(markets, 1.0).gap <= 1e-6
 
 
 @pytest.mark.parametrize(
@@ -136,7 +143,8 @@ OTHER_MARKET = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spre
         ([], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         (3, [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         ([buyer(1.0), None], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
-        ([buyer(1.0), OTHER_MARKET], [cm.MaxEpsilon(1.0)], "the same sellers"),
+        ([buyer(1.0), market_of([0.1, 0.2])], [cm.MaxEpsilon(1.0)], "the same sellers"),
+        ([buyer(1.0), market_of(REPORTS / 2)], [cm.MaxEpsilon(1.0)], "one Sellers.*or give ids"),
         ([buyer(1.0)], [], r"the shared constraints are \[\]; give a limit"),
         ([buyer(1.0)], [cm.MaxEpsilon(1.0), cm.Cap(2)], "such as"),
         ([buyer(1.0)], [cm.MaxEpsilon([1.0, 2.0])], "2 entries for 3 sellers"),
