@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import InfeasibleMarketError, ParameterError
+from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.terms import SquaredNoise
 from tests import one_in
 from tests.allocation.builders import Own
@@ -125,6 +125,8 @@ def test_a_single_buyer_gets_the_allocation_of_its_market():
     separate = cm.allocate(buyer(2.0, 0.1, None, cm.MaxEpsilon(0.3)))
     assert result.objective == pytest.approx(separate.objective, rel=1e-6)
     assert "1 buyers" in repr(result)
+    with pytest.raises(NotSupportedError, match="not defined for an allocation of"):
+        cm.payments(buyer(2.0), result.allocations[0])
 
 
 def market_of(reports, ids=None):
