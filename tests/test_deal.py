@@ -275,9 +275,9 @@ def test_an_ask_outside_the_prior_of_a_group_names_the_seller():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ask", r"the report is missing \(empty cell of column 'ask'\); .*"),
+        ("ask", r"the report is missing \(empty or NaN in column 'ask'\); .*"),
         ("ill", r"the label \(column 'ill'\) is missing"),
-        ("clinic", r"the group is missing \(empty cell of column 'clinic'\); .*"),
+        ("clinic", r"the group is missing \(empty or NaN in column 'clinic'\); .*"),
     ],
 )
 def test_the_error_for_an_empty_cell_states_its_row_and_role(name, message):

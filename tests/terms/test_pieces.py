@@ -284,10 +284,10 @@ REFUSED = {
         r"Bad\(\) is concave; a term must be convex": lambda: market_with(
             Bad(lambda q: cp.sqrt(q.weights[0]))
         ),
-        r"BadConstraint\(\) is not a convex constraint on .*: 0.5 <= ": lambda: market_with(
+        r"BadConstraint\(\) is not convex \(DCP\): 0.5 <= .*; write convex <=": lambda: market_with(
             BadConstraint(lambda q: cp.norm(q.weights) >= 0.5)
         ),
-        r"is not .*: epsilon.*; write eps <= e as weights <= e \* inverse_eta": lambda: market_with(
+        r"mixes .*: epsilon.*; write eps <= e as weights <= e \* inverse_eta": lambda: market_with(
             BadConstraint(lambda q: q.epsilon <= q.inverse_eta)
         ),
     },
