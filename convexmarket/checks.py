@@ -211,7 +211,7 @@ def group_array(groups: Any, error: type[ConvexMarketError] = ParameterError) ->
     try:
         labels, missing = np.array(groups), pd.isna(np.array(groups, dtype=object))
     except ValueError:  # the lists differ in length
-        labels, missing = np.empty((0, 0)), np.empty(0)
+        labels, missing = np.empty((0, 0)), np.empty(0, dtype=bool)
     for place in np.flatnonzero(missing)[:1]:
         raise error(f"groups[{place}] is missing; give the group of each seller, or omit its row")
     labels.flags.writeable = False

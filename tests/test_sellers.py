@@ -131,15 +131,9 @@ BAD = {
         r"groups\[1\] is 'middle', but prior has no such group; .* 'young', 'old'": lambda: (
             cm.Sellers([0.2, 0.3], two_groups(), groups=["young", "middle"])
         ),
-        r"groups has shape \(2,\) for 1 sellers; give one group for each": lambda: cm.Sellers(
-            [0.2], uniform(), groups=["a", "b"]
-        ),
-        r"groups\[1\] is missing; give the group of each seller": lambda: cm.Sellers(
-            [0.2, 0.3], uniform(), groups=["a", np.nan]
-        ),
-        r"sensitivities has shape \(0,\); give one number for each": lambda: cm.Sellers(
-            [], uniform()
-        ),
+        r"has shape \(2,\) for 1 sellers; give": lambda: cm.Sellers([1], uniform(), groups=[1, 2]),
+        r"groups\[1\] is missing; give": lambda: cm.Sellers([2, 3], uniform(), groups=["a", None]),
+        r"sensitivities has shape \(0,\); give one number": lambda: cm.Sellers([], uniform()),
         "sensitivities must hold numbers: row 0 is not a number": lambda: cm.Sellers(
             ["cheap", "costly"], uniform()
         ),
@@ -150,9 +144,7 @@ BAD = {
         r"virtual_costs\[0\] must be a finite number >= 0, got -1e-09": lambda: cm.Sellers(
             virtual_costs=[-1e-9]
         ),
-        "1 ids for 2 sellers; give one for each": lambda: cm.Sellers(
-            [0.2, 0.3], uniform(), ids=["Ann"]
-        ),
+        "1 ids for 2 sellers; give one for": lambda: cm.Sellers([0.2, 0.3], uniform(), ids=["A"]),
         "id 'Ann' belongs to more than one seller; ids must be distinct": lambda: cm.Sellers(
             [0.2, 0.3, 0.4], uniform(), ids=["Ann", "Bob", "Ann"]
         ),
