@@ -34,8 +34,7 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
         return f"a number of {value.bit_length()} bits"
     text = " ".join(write(value).split())
     text = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-    end = _SHOWN // 3
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - end - 5]} ... {text[-end:]}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 45]} ... {text[-40:]}"
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -207,12 +206,14 @@ def labels_of(value: object) -> pd.Index[Any] | None:
     return value.index if isinstance(value, pd.Series | pd.DataFrame) else None
 
 
-def label_array(values: Any) -> NDArray[Any]:
-    """Convert labels to a read-only array. Labels of several lengths yield an empty matrix."""
+def group_array(groups: Any, error: type[ConvexMarketError] = ParameterError) -> NDArray[Any]:
+    """Convert groups to a read-only array. Labels of several lengths yield an empty matrix."""
     try:
-        labels = np.array(values)
+        labels, missing = np.array(groups), pd.isna(np.array(groups, dtype=object))
     except ValueError:  # the lists differ in length
-        labels = np.empty((0, 0))
+        labels, missing = np.empty((0, 0)), np.empty(0, dtype=bool)
+    for place in np.flatnonzero(missing)[:1]:
+        raise error(f"groups[{place}] is missing; give the group of each seller, or omit its row")
     labels.flags.writeable = False
     return labels
 
@@ -325,7 +326,6 @@ def distinct_ids(ids: Any, m: int) -> Any:
         raise SellersError(str(error)) from None
     if len(names) != m:
         raise SellersError(f"{len(names)} ids for {m} sellers; give one for each seller")
-    if (twice := forms[forms.duplicated()]).size:
-        id = twice.iloc[0]
+    for id in forms[forms.duplicated()][:1]:
         raise SellersError(f"id {id!r} belongs to more than one seller; ids must be distinct")
     return names

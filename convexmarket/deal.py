@@ -38,7 +38,7 @@ from convexmarket.learners.saved import saved_model
 from convexmarket.learners.worth import default_learner, expected_error, model_errors
 from convexmarket.ledger import Ledger
 from convexmarket.ledger.seals import source_of
-from convexmarket.market import Incentives, Market, checked_constraints
+from convexmarket.market import Incentives, Market, as_objective, checked_constraints
 from convexmarket.priors.prior import Prior, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
@@ -298,7 +298,7 @@ def price(
         The commonly known distribution of the costs, fixed before the reports are read.
     objective : Objective or Term
         Objective to be minimised, such as ``1.0 * Spread() + 100 * Noise()``. The objective
-        contains payments unless ``gamma`` or ``budget`` is given.
+        contains payments unless ``gamma``, ``budget`` or a constraint :class:`Budget` is given.
     ask, id, group : str, optional
         Columns of the reported costs per unit of epsilon, of the sellers' names and of their
         groups. The default of ask is ask, sensitivity, cost or report. The default of id is the
@@ -342,7 +342,7 @@ def price(
     if hasattr(table, "deal"):
         if gamma is None or budget is not None or group is not None or na_values:
             raise ParameterError("a table in partitions requires gamma and no other options")
-        objective = objective + checks.check_positive("gamma", gamma) * Payments()
+        objective = as_objective(objective) + checks.check_positive("gamma", gamma) * Payments()
         prior = as_prior(prior, error=ParameterError)
         return table.deal(prior, objective, constraints, ask, id, stage)
     cells: Any = {"na_values": na_values, "show_cells": show_cells}
@@ -487,7 +487,7 @@ def _offers(
     reports: Any = listed["sensitivity"]
     reports = reports if _one_prior(prior) is None else reports.to_numpy()
     sellers = Sellers(reports, prior, groups=groups).with_ids(listed.index)
-    constraints = checked_constraints(constraints, sellers)
+    objective, constraints = as_objective(objective), checked_constraints(constraints, sellers)
     if gamma is not None and budget is not None:
         raise ParameterError("give gamma or budget, not both: the budget determines gamma")
     if gamma is not None:
@@ -500,8 +500,8 @@ def _offers(
             budget, prior, len(listed), objective, constraints, groups=groups, draws=_DRAWS
         ).objective
     market = Market(sellers, objective, constraints)
-    if all(term.privacy_cost is None for term in market.terms):
-        raise ParameterError("the payments have no weight; give gamma, budget or Payments()")
+    if not any(piece.reports for piece in (*market.terms, *market.constraints)):
+        raise ParameterError("payments have no weight; give gamma, budget, Payments() or Budget()")
     stage("allocating")
     allocation = allocate(market)
     solves = len(allocation.solves)

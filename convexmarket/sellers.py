@@ -218,6 +218,11 @@ class Sellers(Shown):
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def identity(self) -> Any:
+        """A key that is equal for the same sellers: the ids or, without ids, the virtual costs."""
+        return self.virtual_costs.tobytes() if isinstance(self.ids, range) else tuple(self.ids)
+
     def to_frame(self) -> pd.DataFrame:
         """Return a table of ids, and the known columns sensitivity, virtual_cost and group."""
         columns = {"sensitivity": self.sensitivities, "virtual_cost": self.virtual_costs}
@@ -306,7 +311,7 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
     """Convert the groups of sellers to a read-only array."""
     if groups is None:
         return None
-    labels = checks.label_array(groups)
+    labels = checks.group_array(groups, SellersError)
     if labels.shape != (m,):
         raise SellersError(
             f"groups has shape {labels.shape} for {m} sellers; give one group for each seller"

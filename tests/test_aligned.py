@@ -141,6 +141,7 @@ def test_buyers_with_sellers_in_another_order_are_refused():
         sellers = cm.Sellers(column, prior=cm.Uniform(0, 1))
         return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1)
 
+    assert cm.allocate_together([buyer(asks), buyer(asks / 2)], [cm.MaxEpsilon(2.0)]).gap < 1e-6
     with pytest.raises(ParameterError, match="in the same order"):
         cm.allocate_together([buyer(asks), buyer(backwards(asks))], [cm.MaxEpsilon(2.0)])
     with pytest.raises(DataError, match="MaxEpsilon"):

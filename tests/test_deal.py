@@ -151,20 +151,22 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
     )
 
 
+def test_a_budget_can_be_a_constraint():
+    totals = deal(patients(), gamma=None, constraints=[cm.Budget(2.0)]).totals
+    assert totals["expected_payments"] == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"gamma": None}, ParameterError, "payments have no weight; give gamma, budget"),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
+        ({"objective": [cm.Spread()]}, ParameterError, r"a sum of terms .* got \[Spread\(\)\]"),
         ({"objective": OBJECTIVE + cm.Payments()}, ParameterError, "gamma or an objective"),
         ({"learner": None, "classes": (-1, 1)}, ParameterError, "features is missing"),
         ({"constraints": None}, ParameterError, "constraints must be a list .* got None"),
         ({"id": ["name"]}, ParameterError, r"^id must be the name of a column, got \['name'\]"),
-        (
-            {"learner": None, "features": {"age": (1, 9)}},
-            ParameterError,
-            "features must be a PublicFeatures",
-        ),
+        ({"learner": None, "features": {"age": (1, 9)}}, ParameterError, "must be a PublicFeat"),
         ({"id": 3}, DataError, "no column is called 3"),
         ({"id": "name"}, DataError, r"no column is called 'name'.* one of them as id$"),
         ({"target": None}, DataError, "no column is called None"),
@@ -268,9 +270,9 @@ def test_an_ask_outside_the_prior_of_a_group_names_the_seller():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ask", r"the report is missing \(empty cell of column 'ask'\); .*"),
+        ("ask", r"the report is missing \(empty or NaN in column 'ask'\); .*"),
         ("ill", r"the label \(column 'ill'\) is missing"),
-        ("clinic", r"the group is missing \(empty cell of column 'clinic'\); .*"),
+        ("clinic", r"the group is missing \(empty or NaN in column 'clinic'\); .*"),
     ],
 )
 def test_the_error_for_an_empty_cell_states_its_row_and_role(name, message):

@@ -121,16 +121,14 @@ BAD = {
         ),
         r"prior is None, .* Uniform\(0.02, 0.10\)": lambda: cm.Sellers([0.2]),
         "1 priors for 2 sellers; give one for each": lambda: cm.Sellers([0.2, 0.3], [uniform()]),
+        r"prior\[0\] is 1, which is not a prior": lambda: cm.Sellers([2, 3, 4], (1, 5)),
         r"prior\[1\] is 3, which is not a prior": lambda: cm.Sellers([0.2, 0.3], [uniform(), 3]),
         r"groups\[1\] is 'middle', but prior has no such group; .* 'young', 'old'": lambda: (
             cm.Sellers([0.2, 0.3], two_groups(), groups=["young", "middle"])
         ),
-        r"groups has shape \(2,\) for 1 sellers; give one group for each": lambda: cm.Sellers(
-            [0.2], uniform(), groups=["a", "b"]
-        ),
-        r"sensitivities has shape \(0,\); give one number for each": lambda: cm.Sellers(
-            [], uniform()
-        ),
+        r"has shape \(2,\) for 1 sellers; give": lambda: cm.Sellers([1], uniform(), groups=[1, 2]),
+        r"groups\[1\] is missing; give": lambda: cm.Sellers([2, 3], uniform(), groups=["a", None]),
+        r"sensitivities has shape \(0,\); give one number": lambda: cm.Sellers([], uniform()),
         "sensitivities must hold numbers: row 0 is not a number": lambda: cm.Sellers(
             ["cheap", "costly"], uniform()
         ),
@@ -141,9 +139,7 @@ BAD = {
         r"virtual_costs\[0\] must be a finite number >= 0, got -1e-09": lambda: cm.Sellers(
             virtual_costs=[-1e-9]
         ),
-        "1 ids for 2 sellers; give one for each": lambda: cm.Sellers(
-            [0.2, 0.3], uniform(), ids=["Ann"]
-        ),
+        "1 ids for 2 sellers; give one for": lambda: cm.Sellers([0.2, 0.3], uniform(), ids=["A"]),
         "id 'Ann' belongs to more than one seller; ids must be distinct": lambda: cm.Sellers(
             [0.2, 0.3, 0.4], uniform(), ids=["Ann", "Bob", "Ann"]
         ),

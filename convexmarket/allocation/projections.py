@@ -78,8 +78,8 @@ class ProjectableForm(MarketNumbers):
         feasible = np.all(able >= least * (1 - ROUNDING)) and able.sum() >= 1 - ROUNDING
         if not (feasible and least.sum() <= 1 + ROUNDING):
             raise InfeasibleMarketError(
-                f"{shown(form.other_constraints[0])} contradicts itself, or the bounds on the "
-                "sellers' weights; loosen one of them"
+                f"{shown(form.other_constraints[0])} contradicts itself or a Cap, or gives "
+                "weight to sellers who cannot sell; loosen one of them"
             )
         return cls(**vars(plain), groups=groups), active
 

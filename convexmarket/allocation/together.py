@@ -104,7 +104,7 @@ def allocate_together(
     Parameters
     ----------
     markets : sequence of Market
-        One for each buyer, with the same sellers in the same order.
+        One for each buyer, with the same sellers in the same order. Different costs require ids.
     constraints : iterable of Constraint
         Limits on each seller's total: ``[MaxEpsilon(2.0)]``, or one number for each seller.
     solver, gap, solver_options
@@ -195,10 +195,10 @@ class _Buyers:
     ) -> None:
         check_list("markets", markets, "Market")
         typed = bool(markets) and all(isinstance(market, Market) for market in markets)
-        if not (typed and len({tuple(market.sellers.ids) for market in markets}) == 1):
+        if not (typed and len({market.sellers.identity for market in markets}) == 1):
             raise ParameterError(
                 "markets must be a list of Market with the same sellers in the same order, got "
-                f"{shown(markets)}; declare them with one Sellers object"
+                f"{shown(markets)}; declare them with one Sellers object, or give ids"
             )
         pieces, m = checked_constraints(constraints, markets[0].sellers), len(markets[0].sellers)
         form = MarketNumbers(np.ones(m)).plus((), pieces)

@@ -95,7 +95,6 @@ def read_list(
             names.append(column_named(columns, group_column, (), "--group-column"))
         return names
 
-    is_csv = False
     if not isinstance(reports, str | PathLike):
         table, place = as_frame(reports), "row"
         table = table[choose(table.columns)].set_axis(pd.RangeIndex(1, len(table) + 1))
@@ -103,13 +102,13 @@ def read_list(
         table, place = read_parquet(Path(reports), choose), f"{reports}: row"
     else:
         table, place = read_texts(Path(reports), choose, na_values), f"{reports}: line"
-        is_csv = True
     names = dict(zip(("id", "sensitivity", "group"), table.columns, strict=False))
     table = table.set_axis(list(names), axis=1)
     without_id = blank(table["id"])
     if without_id.any():
         table = table[~(without_id & blank(table["sensitivity"]))]
-    return checked_list(table, prior, place, names, show_cells=show_cells, is_csv=is_csv)
+    how: Any = {"show_cells": show_cells, "is_csv": place.endswith("line")}
+    return checked_list(table, prior, place, names, **how)
 
 
 def checked_list(
@@ -135,8 +134,9 @@ def checked_list(
         raise ParameterError(f"the column of groups, {names['group']!r}, is {why}")
     for role, what in {"sensitivity": "the report", "group": "the group"}.items():
         if role in table:
-            why = f"is missing (empty cell of column {names[role]!r}); fill it in, or omit the row"
-            refuse(place, blank(table[role]), why, what)
+            why = f"is missing (empty or NaN in column {names[role]!r}); fill it in or omit the row"
+            missing = blank(table[role]) | (is_csv and table[role].isin(["nan", "NaN"]))
+            refuse(place, missing, why, what)
     listed = table.copy()
     if is_csv and "group" in table:  # store each distinct name once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)

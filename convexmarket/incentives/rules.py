@@ -248,6 +248,8 @@ def _method_of(market: Market, assume_monotone: bool) -> str:
 def _check_allocation(market: Market, allocation: Allocation) -> None:
     """Check that an allocation is certified, and that it is an optimum of this market."""
     check_instance("allocation", allocation, Allocation, "the result of allocate(market)")
+    if allocation.method == "together":
+        raise NotSupportedError("payments are not defined for an allocation of allocate_together")
     if not allocation.gap < 1e-3:
         raise AllocationError(
             f"the allocation has a gap of {allocation.gap:.1e}, but truthful payments need the "
@@ -282,8 +284,5 @@ def reports_of(market: Market) -> Floats:
     reports = market.sellers.sensitivities
     if reports is None:
         m = market.sellers.virtual_costs.size  # raises an error for sellers in partitions
-        raise SellersError(
-            f"these {m} sellers have virtual costs only; payments depend on the reports and the "
-            "prior; give Sellers(sensitivities=..., prior=...)"
-        )
+        raise SellersError(f"{m} sellers have virtual costs only; give sensitivities and a prior")
     return reports

@@ -408,11 +408,11 @@ def assigned(
     elif is_iterable(given) and not isinstance(given, str):
         named = dict(enumerate(given))
         keys = list(named)
-        if len(keys) != m:
-            raise SellersError(f"{len(keys)} priors for {m} sellers; give one for each seller")
     else:
         return (as_prior(given, error=SellersError),), np.broadcast_to(np.intp(0), m)
     made = {name: as_prior(each, f"prior[{name!r}]", SellersError) for name, each in named.items()}
+    if len(keys) != m:
+        raise SellersError(f"{len(keys)} priors for {m} sellers; give one for each seller")
     used = dict.fromkeys(made[key] for key in dict.fromkeys(keys))
     places = {prior: place for place, prior in enumerate(used)}
     number = {name: places.get(prior, 0) for name, prior in made.items()}

@@ -252,12 +252,12 @@ class Constraint(Piece):
                     f"{shown(self)} returned {shown(items)}; return a list of comparisons of CVXPY "
                     "expressions, such as [quantities.weights <= 0.1]"
                 )
-            variables = {id(variable) for variable in item.variables()}
-            if not item.is_dcp() or (id(quantities.epsilon) in variables and variables & factors):
-                raise CurvatureError(
-                    f"{shown(self)} is not a convex constraint on either epsilon or the weights "
-                    f"and 1/eta: {shown(item, str)}; write eps <= e as weights <= e * inverse_eta"
-                )
+            used = {id(variable) for variable in item.variables()}
+            mixed = id(quantities.epsilon) in used and used & factors
+            if mixed or not item.is_dcp():
+                fault = "mixes epsilon and weights or 1/eta" if mixed else "is not convex (DCP)"
+                remedy = "eps <= e as weights <= e * inverse_eta" if mixed else "convex <= concave"
+                raise CurvatureError(f"{shown(self)} {fault}: {shown(item, str)}; write {remedy}")
         return [item.expr for item in items]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers | None:

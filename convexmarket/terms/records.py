@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.checks import as_float, finite_entries, label_array, numbers_of, shown
+from convexmarket.checks import as_float, finite_entries, group_array, numbers_of, shown
 from convexmarket.errors import ParameterError
 
 T = TypeVar("T")
@@ -267,7 +267,7 @@ def target(name: str, value: Any, positive: bool = False) -> Floats | None:
 
 def groups(name: str, value: Any) -> NDArray[Any]:
     """Check the group of each seller."""
-    labels = label_array(value)
+    labels = group_array(value)
     if labels.ndim != 1 or labels.size == 0:
         raise ParameterError(f"{name} must be a column or a list with the group of each seller")
     return labels

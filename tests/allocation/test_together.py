@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import InfeasibleMarketError, ParameterError
+from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.terms import SquaredNoise
 from tests import one_in
 from tests.allocation.builders import Own
@@ -125,9 +125,12 @@ def test_a_single_buyer_gets_the_allocation_of_its_market():
     separate = cm.allocate(buyer(2.0, 0.1, None, cm.MaxEpsilon(0.3)))
     assert result.objective == pytest.approx(separate.objective, rel=1e-6)
     assert "1 buyers" in repr(result)
+    with pytest.raises(NotSupportedError, match="not defined for an allocation of"):
+        cm.payments(buyer(2.0), result.allocations[0])
 
 
-OTHER_MARKET = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
+def market_of(reports):
+    return cm.Market(cm.Sellers(reports, prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
 
 
 @pytest.mark.parametrize(
@@ -136,7 +139,8 @@ OTHER_MARKET = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spre
         ([], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         (3, [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         ([buyer(1.0), None], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
-        ([buyer(1.0), OTHER_MARKET], [cm.MaxEpsilon(1.0)], "the same sellers"),
+        ([buyer(1.0), market_of([0.1, 0.2])], [cm.MaxEpsilon(1.0)], "the same sellers"),
+        ([buyer(1.0), market_of(REPORTS / 2)], [cm.MaxEpsilon(1.0)], "one Sellers.*or give ids"),
         ([buyer(1.0)], [], r"the shared constraints are \[\]; give a limit"),
         ([buyer(1.0)], [cm.MaxEpsilon(1.0), cm.Cap(2)], "such as"),
         ([buyer(1.0)], [cm.MaxEpsilon([1.0, 2.0])], "2 entries for 3 sellers"),

@@ -80,6 +80,7 @@ def test_unambiguous_lists_are_read(tmp_path, content, encoding):
         ('id,c\na,1\n"b,2\nc,3\n', "it has 1 fields, and the header has 2"),
         ("id,c\na,1.5,,\nb,2, \n", "line 2: it has 4 fields, and the header has 2"),
         ('note,id,c\n"x\ny",a,1\n"x\ny\nz",b,oops\n', "line 4: the report is not a number"),
+        ("id,c\na,1\nb,NaN\n", "line 3: the report is missing (empty or NaN in column 'c')"),
         ("id,c\na,1\n a,2\n", "line 3: ' a' is the id of an earlier seller"),
         ("id,c\ncaf\u00e9,1\ncafe\u0301,2\n", "line 3: 'cafe\u0301' is the id of an earlier"),
         ("id,c\na\u202eb,1\n", r"line 2: id 'a\u202eb' contains '\u202e', which is not printable"),

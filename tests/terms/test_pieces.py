@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 import pytest
 from cvxpy.transforms.partial_optimize import partial_optimize
 from hypothesis import given
@@ -283,10 +284,10 @@ REFUSED = {
         r"Bad\(\) is concave; a term must be convex": lambda: market_with(
             Bad(lambda q: cp.sqrt(q.weights[0]))
         ),
-        r"BadConstraint\(\) is not a convex constraint on .*: 0.5 <= ": lambda: market_with(
+        r"BadConstraint\(\) is not convex \(DCP\): 0.5 <= .*; write convex <=": lambda: market_with(
             BadConstraint(lambda q: cp.norm(q.weights) >= 0.5)
         ),
-        r"is not .*: epsilon.*; write eps <= e as weights <= e \* inverse_eta": lambda: market_with(
+        r"mixes .*: epsilon.*; write eps <= e as weights <= e \* inverse_eta": lambda: market_with(
             BadConstraint(lambda q: q.epsilon <= q.inverse_eta)
         ),
     },
@@ -321,6 +322,8 @@ REFUSED = {
         "at_least must be .*shares by group.*, got 0.2": lambda: cm.GroupShare(
             GROUPS, at_least=0.2
         ),
+        r"groups\[1\] is missing; give": lambda: cm.GroupShare(["a", np.nan], equal=True),
+        r"groups\[0\] is missing": lambda: pieces.Fairness("minimax", pd.Series([None, "b"])),
         "A is a list; give a matrix": lambda: pieces.Moments([[1], [2, 3]], [1]),
         "b has 2 entries for 1 columns of A": lambda: pieces.Moments([[1]], [1, 2]),
         "tol must be .*a finite number >= 0.*, got -1": lambda: pieces.Moments([[1]], [1], -1),

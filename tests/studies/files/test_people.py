@@ -95,7 +95,7 @@ def test_groups_are_read_for_the_sellers(tmp_path):
     [
         ("ask", "0.7654", "line 7: the report is outside the support [0.02, 0.1]"),
         ("ask", "7654x", "line 7: the report is not a number"),
-        ("ask", "", "line 7: the report is missing (empty cell of column 'ask')"),
+        ("ask", "", "line 7: the report is missing (empty or NaN in column 'ask')"),
         ("age", "7654x", "line 7: the cell of the column 'age' is not a number"),
         ("bmi", "NA", "leave the cell of a missing number empty"),
         ("smoker", "7654", "line 7: the cell of the column 'smoker' is not among the"),
