@@ -11,6 +11,7 @@ from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.studies.solver_page import statements
 from convexmarket.studies.solver_study import KEYS, summarise
 from convexmarket.studies.subproblems.problem_classes import CLASSES
+from convexmarket.studies.verdicts import shifted_geometric_mean
 from tests.studies.small_runs import frame, run
 from tests.studies.stub_solvers import Hanging, Infeasible, Raising, WrongPoint
 
@@ -196,6 +197,12 @@ def test_the_fastest_solver_is_compared_with_the_next_solver_by_an_interval():
         "ridge, setting default, size 100: ECOS, primal is the fastest solver with 1.1 s; SCS, "
         "primal takes 2 times as long (95 % interval 2 to 2)."
     )
+    noisy = [run("ECOS"), run("ECOS", seed=1, total_s=2.0)]
+    noisy += [run("SCS", seed=seed, total_s=2.0) for seed in (0, 1)]
+    assert sentences(*noisy) == [
+        "ridge, setting default, size 100: ECOS, primal has the smallest mean time, 1.4 s; SCS, "
+        "primal takes 1.4 times as long (95 % interval 0.017 to 1.2e+02; not significant)."
+    ]
     alone = sentences(run("OSQP", outcome="failed"))
     assert alone == ["ridge, setting default, size 100: no solver solves every instance."]
 
@@ -217,3 +224,9 @@ def test_a_page_of_several_classes_has_a_matrix_for_each_class():
         "ridge, setting default, size 100: ECOS, primal is the fastest"
     )
     assert [figure.name for figure in report.figures] == ["ridge-default", "budget-default"]
+    assert "17 runs on a processor, a system: 16 solved, 1 wrong. The time limit was 60 s." in (
+        report.to_markdown()
+    )
+    shown = [text.get_text() for text in report.figures[0].picture.axes[0].texts]
+    mean = shifted_geometric_mean(pd.DataFrame({"x": [1.0, 1.1, 1.2, 1.3]}))["x"]
+    assert f"{mean:.2g}" in shown
