@@ -196,13 +196,13 @@ class Report:
             name = self._free_name(name, Figure)
             self.blocks.append(Figure(name, caption, alt or caption, figure, appendix))
         else:
-            methods = ("statements", "certificate", "plot", "to_frame")
-            statements, proof, plot, to_frame = (getattr(block, each, None) for each in methods)
+            methods = ("statements", "plot", "to_frame")
+            statements, plot, to_frame = (getattr(block, each, None) for each in methods)
             if isinstance(block, type) or not (statements or plot or to_frame):
                 kinds = "a string, a DataFrame, a figure or an object with statements()"
                 raise ParameterError(f"add {kinds}, plot() or to_frame(), got {shown(block)}")
-            if statements or callable(proof):
-                texts = statements() if statements else [results.sentence(proof())]
+            if statements or callable(getattr(block, "certificate", None)):
+                texts = statements() if statements else [results.sentence(block.certificate())]
                 points = [f"- {escape_markdown(text)}" for text in texts]
                 self.add("\n".join(points), appendix=appendix)
             if plot:
