@@ -54,14 +54,12 @@ def compare_reports(
         before, after = cells.get(place, ABSENT), others.get(place, ABSENT)
         if (relative := _relative_difference(before, after)) > tolerance:
             rows.append((*place, before, after, relative))
-    verdict = ("claims", "verdict")
-    rows.sort(key=lambda row: (_PARTS.index(row[0]), (row[1], row[3]) != verdict, -row[-1]))
+    rows.sort(key=lambda row: (_PARTS.index(row[0]), row[1:4:2] != ("claims", "verdict"), -row[-1]))
     columns = ["part", "table", "row", "column", "a", "b", "relative"]
     return pd.DataFrame(rows, columns=columns).astype({"a": object, "b": object})
 
 
 def _cells(report: Report, keyed: list[str]) -> dict[tuple[str, str, str, str], Any]:
-    """Return the values of a report by part, table, row and column."""
     cells = {("setting", "", key, ""): value for key, value in _flat(report.settings).items()}
     cells |= {("version", "", key, ""): value for key, value in report.versions.items()}
     for table in report.tables:
@@ -89,7 +87,6 @@ def _relative_difference(a: Any, b: Any) -> float:
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Flatten nested settings to a mapping from key paths to values."""
     if isinstance(value, Mapping):
         items = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
     elif isinstance(value, list):
@@ -103,7 +100,7 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 class Comparison:
     """The difference ``estimate = mean_a - mean_b``, and the ends of its 95 % interval.
 
-    ``n_pairs`` is the number of pairs, or the smaller number of draws if draws are not paired.
+    ``n_pairs`` is the number of pairs, or the smaller of the numbers ``n_draws`` without pairs.
 
     Examples
     --------
@@ -118,6 +115,7 @@ class Comparison:
     low: float
     high: float
     n_pairs: int
+    n_draws: tuple[int, int] | None = None
 
     @property
     def verdict(self) -> Literal["lower", "higher", "tie"]:
@@ -131,7 +129,8 @@ class Comparison:
             return "exact"
         ends = [self.low, self.high]
         low, high = map(format_number, ends if self.verdict == "tie" else sorted(map(abs, ends)))
-        return f"95 % interval {low} to {high}, n = {self.n_pairs:,}"
+        sizes = " and ".join(f"{size:,}" for size in self.n_draws or [self.n_pairs])
+        return f"95 % interval {low} to {high}, n = {sizes}"
 
     def sentence(self, a: str, b: str) -> str:
         """Return the result as a sentence.
@@ -141,9 +140,11 @@ class Comparison:
         a, b : str
             Noun phrases for the two quantities, such as "The error of the mechanism".
         """
-        size = format_number(abs(self.estimate))
+        size = format_number(self.estimate)
         if self.verdict == "tie":
-            return f"{a} and {b} tie: they differ by {size} ({self.interval})."
+            words = f"{a} and {b} do not differ" + " significantly" * (self.low < self.high)
+            return f"{words}: the first minus the second is {size} ({self.interval})."
+        size = size.removeprefix("-")
         if self.mean_b:
             share = abs(self.estimate / self.mean_b)
             size += f" ({format_number(share)} times)" if share >= 10 else f" ({100 * share:.3g} %)"
@@ -153,7 +154,7 @@ class Comparison:
 def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     """Compare the means of two sets of finite numbers by a paired t-test, or by Welch's test.
 
-    The interval of a single draw is infinite, unless a and b are equal.
+    If a or b has a single draw, the interval is infinite, unless a and b are equal.
 
     Parameters
     ----------
@@ -171,11 +172,12 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     spread = (left - right).std() if paired else max(left.std(), right.std())
     rounding = _OF_DRAWS * max(np.abs(left).max(), np.abs(right).max())
     if n_pairs < 2:
-        low, high = (estimate, estimate) if estimate == 0 else (-np.inf, np.inf)
+        low, high = (0.0, 0.0) if np.array_equal(left, right) else (-np.inf, np.inf)
     elif spread <= rounding:  # all draws have the same difference
         low = high = estimate if abs(estimate) > rounding else 0.0
     else:
         test = stats.ttest_rel if paired else partial(stats.ttest_ind, equal_var=False)
         low, high = test(left, right).confidence_interval()
-    means = float(left.mean()), float(right.mean())
-    return Comparison(*means, estimate, float(low), float(high), n_pairs)
+    means, sizes = (float(left.mean()), float(right.mean())), (left.size, right.size)
+    rest = n_pairs, None if paired else sizes
+    return Comparison(*means, estimate, float(low), float(high), *rest)

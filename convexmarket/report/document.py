@@ -14,7 +14,7 @@ from io import StringIO
 from os import PathLike
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,7 @@ class Text:
 
     markdown: str
     appendix: bool = False
+    name: ClassVar[str] = ""
 
     def to_markdown(self) -> str:
         """Return the text."""
@@ -82,11 +83,10 @@ Block: TypeAlias = Text | Figure | Table
 class Report:
     """A report of an experiment, as a sequence of blocks.
 
-    A page shows at most 400 words of text, 3 figures and 2 tables, in the order in which they were
-    added. The 2 tables include the table of claims. If there are more than 8 claims, this table
-    contains only the claims that do not hold. The appendix contains the remaining blocks. Titles,
-    headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown, in which
-    HTML is shown as text. Apply :func:`escape_markdown` to names from data.
+    A page shows at most 400 words of text, 3 figures and 2 tables, including the table of claims.
+    If there are more than 8 claims, this table contains only the claims that do not hold. The
+    appendix contains the remaining blocks. Titles, headlines, captions and claims are plain text.
+    Text of :meth:`add` is Markdown with HTML as text. Escape names by :func:`escape_markdown`.
 
     Parameters
     ----------
@@ -142,15 +142,15 @@ class Report:
         appendix: bool = False,
         rows: int | None = None,
     ) -> None:
-        """Add text, a table, a figure, or a result with its statements, table and plot.
+        """Add text, a table, a figure, or a result with its statements, plot and table.
 
         If a table has the columns ``id`` and ``sensitivity``, only the owner can read the files.
 
         Parameters
         ----------
-        block : str, DataFrame, matplotlib Figure or Axes, or object
-            Markdown, a table, a figure, or an object with some of the methods ``statements()``,
-            ``plot()`` and ``to_frame()``. All available methods are used.
+        block : str, DataFrame, Series, matplotlib Figure or Axes, or object
+            Markdown, a table, a figure as it is when the report is written, or an object with some
+            of ``statements()`` or ``certificate()``, ``plot()`` and ``to_frame()``. All are used.
         caption : str, optional
             Caption of a table or figure.
         name : str, optional
@@ -173,6 +173,7 @@ class Report:
             If the block has another type, or a name, key, format or header is invalid.
         """
         figure = block if hasattr(block, "savefig") else getattr(block, "figure", None)
+        block = block.to_frame() if isinstance(block, pd.Series) else block
         if isinstance(block, str):
             self.blocks.append(Text(block, appendix))
         elif isinstance(block, pd.DataFrame):
@@ -200,8 +201,9 @@ class Report:
             if isinstance(block, type) or not (statements or plot or to_frame):
                 kinds = "a string, a DataFrame, a figure or an object with statements()"
                 raise ParameterError(f"add {kinds}, plot() or to_frame(), got {shown(block)}")
-            if statements:
-                points = [f"- {escape_markdown(point)}" for point in statements()]
+            if statements or callable(getattr(block, "certificate", None)):
+                texts = statements() if statements else [results.sentence(block.certificate())]
+                points = [f"- {escape_markdown(text)}" for text in texts]
                 self.add("\n".join(points), appendix=appendix)
             if plot:
                 from convexmarket.report.figures import drawn
@@ -238,7 +240,7 @@ class Report:
         rows = [*self.claims.to_numpy().tolist(), [*row, f"{detail} {exceptions}".strip()]]
         frame = pd.DataFrame(rows, columns=_COLUMNS, dtype="str")
         table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(frame))
-        self.blocks = [table if _is_claims(block) else block for block in self.blocks]
+        self.blocks = [table if block.name == _CLAIMS else block for block in self.blocks]
         self.blocks += [table] if len(frame) == 1 else []
 
     def attach(self, name: str, content: str | bytes) -> None:
@@ -269,7 +271,7 @@ class Report:
     @property
     def claims(self) -> pd.DataFrame:
         """The claims with their verdicts, sources and details."""
-        tables = (table.frame for table in self.tables if _is_claims(table))
+        tables = (table.frame for table in self.tables if table.name == _CLAIMS)
         return next(tables, pd.DataFrame(columns=_COLUMNS))
 
     def to_markdown(self, *, appendix: bool = False) -> str:
@@ -297,7 +299,6 @@ class Report:
         return _page(self.title, *lead, body)
 
     def _body(self, appendix: bool) -> str:
-        """Return the blocks and the footer in Markdown."""
         texts = [block.to_markdown() for block in self._shown(appendix)]
         if not appendix and self._shown(True):
             texts.append("The [appendix](appendix.md) contains further results.")
@@ -306,12 +307,11 @@ class Report:
         return "\n\n".join([*texts, "---", footer])
 
     def _shown(self, appendix: bool) -> list[Block]:
-        """Return the blocks of the page, or of the appendix."""
         words = _WORDS - len(f"{self.question} {self.finding}".split())
         left = {Text: words, Figure: _FIGURES, Table: _TABLES - (len(self.claims) > 0)}
         blocks: list[Block] = []
         for block in self.blocks:
-            if isinstance(block, Table) and _is_claims(block):
+            if isinstance(block, Table) and block.name == _CLAIMS:
                 many = len(block.frame) > _CLAIMED
                 blocks += _failing(block) if many and not appendix else [block] * (many == appendix)
                 continue
@@ -371,7 +371,6 @@ class Report:
         return target / "index.html"
 
     def _files(self, formats: Collection[Format]) -> dict[str, bytes]:
-        """Return the content of all files, keyed by file names."""
         files: dict[str, str | bytes] = dict(self.attachments)
         for md, html, appendix in (("report", "index", False), ("appendix", "appendix", True)):
             if self._shown(appendix) or not appendix:
@@ -496,12 +495,7 @@ def _text(name: str, value: object, taken: Collection[str] = ()) -> str:
     return value
 
 
-def _is_claims(block: Block) -> bool:
-    return isinstance(block, Table) and block.name == _CLAIMS
-
-
 def _failing(claims: Table) -> list[Block]:
-    """Return the number of claims that hold, and a table of the first claims that do not."""
     others = claims.frame[claims.frame.verdict != "holds"]
     n, m = len(claims.frame), len(claims.frame) - len(others)
     text = Text(f"{m} of {n} claims hold; the appendix has all.")
@@ -511,7 +505,6 @@ def _failing(claims: Table) -> list[Block]:
 
 
 def _verdict(holds: Any) -> tuple[str, str]:
-    """Return the verdict on a claim, and the labels of False values if ``holds`` is a Series."""
     if holds is None:
         return "not tested", ""
     values = np.asarray(holds)
@@ -528,7 +521,6 @@ def _verdict(holds: Any) -> tuple[str, str]:
 
 
 def _page(title: str, question: str, finding: str, markdown: str) -> str:
-    """Return an HTML page in the style of reports, without external resources."""
     folder = Path(__file__).parent / "templates"
     files = {each: (folder / f"page.{each}").read_text("utf-8") for each in ("html", "css", "js")}
     digest = b64encode(sha256(files["js"].encode()).digest()).decode()

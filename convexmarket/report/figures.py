@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from io import BytesIO
@@ -158,12 +157,14 @@ def _log_ticks(values: pd.Series, most: int) -> list[float]:
 
 
 def drawn(plot: Callable[[], Any]) -> Figure:
-    """Call a ``plot()`` method in the style of reports and return its figure."""
+    """Call a ``plot()`` method in the style of reports, with new current Axes, and close both."""
+    from matplotlib import pyplot as plt
+
     with report_style():
-        axes = np.asarray(plot(), dtype=object).ravel()[0]
+        current, axes = plt.figure(), np.asarray(plot(), dtype=object).ravel()[0]
     figure = getattr(axes, "figure", axes)
-    if "matplotlib.pyplot" in sys.modules:  # remove the figure from the registry
-        sys.modules["matplotlib.pyplot"].close(figure)
+    plt.close(current)
+    plt.close(figure)
     return figure
 
 
@@ -234,7 +235,6 @@ def _groups(frame: pd.DataFrame, column: str | None) -> list[tuple[str, pd.DataF
 
 
 def _series(frame: pd.DataFrame, hue: str | None) -> dict[str, dict[str, Any]]:
-    """Return colour, marker and line style of each series."""
     names = [name for name, _ in _groups(frame, hue)]
     if len(names) > len(SERIES):
         raise ParameterError(f"a figure has at most {len(SERIES)} series; split it into panels")
@@ -242,7 +242,6 @@ def _series(frame: pd.DataFrame, hue: str | None) -> dict[str, dict[str, Any]]:
 
 
 def _legend(figure: Figure) -> None:
-    """Add a legend with one entry per series above a figure that has several series."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -20,12 +20,12 @@ import pandas as pd
 
 from convexmarket.data.files import read_limited
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.report.table_formats import format_cell
 
 RESULTS = "results.json"
 FORMAT = "convexmarket-report/1"
 #: Number of cells above which a table is stored as Parquet, and largest file in bytes.
 MOST_CELLS, LARGEST_FILE = 2_000, 500_000_000
-_EXACT = ("bool", "int", "uint", "float", "str")
 
 
 def is_report(folder: Path) -> bool:
@@ -39,12 +39,12 @@ def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     """Convert named index levels to columns, and cells of other types to text."""
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
-    columns = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in frame]
+    columns = [" ".join(map(str, c)).strip() if isinstance(c, tuple) else str(c) for c in frame]
     if not columns or len(set(columns)) < len(columns):
         raise ParameterError(f"the table {name!r} has no columns, or two equal column names")
     frame = frame.set_axis(columns, axis=1).reset_index(drop=True)
     for column in columns:
-        if not str(frame.dtypes[column]).startswith(_EXACT):
+        if not str(frame.dtypes[column]).startswith(("bool", "int", "uint", "float", "str")):
             cells = frame[column].astype(object).where(frame[column].notna(), None)
             frame[column] = cells.map(_plain_cell).infer_objects()
     return frame
@@ -52,6 +52,14 @@ def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _plain_cell(cell: Any) -> Any:
     return cell if isinstance(cell, bool | int | float | str | None) else str(cell)
+
+
+def sentence(certificate: Mapping[str, Any]) -> str:
+    """Write the numbers and texts of a certificate, except times."""
+    facts = {**certificate, "seconds": "", "binding": ", ".join(certificate.get("binding", ()))}
+    kept = {k: v for k, v in facts.items() if isinstance(v, int | float | str) and v != ""}
+    texts = [f"{name.replace('_', ' ')} {format_cell(value)}" for name, value in kept.items()]
+    return f"Certificate: {'; '.join(texts)}."
 
 
 def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:

@@ -93,7 +93,6 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
 def _solved(
     instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
-    """Time the compilation, the solve and the recovery of a problem, and evaluate its answer."""
     problem, given, marks = declared.problem, dict(options), [time.perf_counter()]
     declared.place(value)
     try:

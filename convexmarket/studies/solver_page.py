@@ -49,13 +49,15 @@ def _race(runs: pd.DataFrame) -> str:
     if order.empty:
         return "no solver solves every instance"
     first, *others = [_name(*contender) for contender in order.index]
-    text = f"{first} is the fastest solver with {order.min():.2g} s"
-    if others:
-        ratio = compare(*(np.log(solved[contender]) for contender in order.index[1::-1]))
-        middle, low, high = np.exp([ratio.estimate, ratio.low, ratio.high])
-        text += f"; {others[0]} takes {middle:.2g} times as long"
-        text += f" (95 % interval {low:.2g} to {high:.2g})" if np.isfinite(high) else ""
-    return text
+    if not others:
+        return f"{first} is the only solver that solves every instance, with {order.min():.2g} s"
+    ratio = compare(*(np.log(solved[contender]) for contender in order.index[1::-1]))
+    middle, low, high = np.exp([ratio.estimate, ratio.low, ratio.high])
+    lead = "has the smallest mean time," if ratio.verdict == "tie" else "is the fastest solver with"
+    ends = f"95 % interval {low:.2g} to {high:.2g}" if np.isfinite(high) else "one instance"
+    ends += "; not significant" * (ratio.verdict == "tie")
+    text = f"{first} {lead} {order.min():.2g} s; {others[0]} takes {middle:.2g} times as long"
+    return f"{text} ({ends})"
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
@@ -64,7 +66,6 @@ def plot(runs: Any, ax: Any = None) -> Any:
 
 
 def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
-    """Plot the mean time or the worst outcome of each solver and size."""
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 
@@ -83,7 +84,7 @@ def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
         i, j, colour = rows.index(name), sizes.index(size), "k"
         worst = min(tile.outcome, key=_WORST.index)
         if worst == "solved":
-            shades[i, j] = np.exp(np.log(tile.total_s).mean())
+            shades[i, j] = verdicts.shifted_geometric_mean(tile[["total_s"]]).item()
             text, colour = f"{shades[i, j]:.2g}", "w" if norm(shades[i, j]) > 0.6 else "k"
         else:
             count, back = (tile.outcome == worst).sum(), "#d6604d" if worst == "wrong" else "0.88"
@@ -104,12 +105,15 @@ def fill(report: Report, runs: Any) -> None:
     tables, machine, texts = runs.tables, runs.facts["machine"], statements(runs)
     report.headline(texts[0])
     for (kind, setting), rows in tables["runs"].groupby(verdicts.GROUP, sort=False):
-        caption = f"Mean seconds or worst outcome by solver and size: {kind}, setting {setting}"
+        caption = f"Mean seconds (shifted geometric) or worst outcome: {kind}, setting {setting}"
         name = f"{kind}-{setting}".lower().replace(" ", "-")
         report.add(_matrix(rows).figure, caption, name=name, alt=caption)
     report.add("\n".join(f"- {escape_markdown(text)}" for text in texts[1:]))
-    count = len(verdicts.counted(tables["runs"]))
-    report.add(f"{count:,} runs on {machine['cpu']}, {machine['system']}.")
+    counts = verdicts.counted(tables["runs"]).outcome.value_counts()
+    found = ", ".join(f"{counts[each]:,} {each}" for each in verdicts.COUNTED if each in counts)
+    limit = f"The time limit was {tables['runs'].time_limit_s.max():g} s."
+    text = f"{counts.sum():,} runs on {machine['cpu']}, {machine['system']}: {found or 'none'}."
+    report.add(f"{text} {limit}")
     report.add("\n".join(f"- {text}" for text in runs.facts["caveats"]), appendix=True)
     for name, rows in tables.items():
         report.add(rows, f"All {name}", name=f"all-{name}", keys=runs.keys[name], appendix=True)

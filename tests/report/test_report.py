@@ -4,6 +4,7 @@ import math
 import re
 import stat
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -113,6 +114,25 @@ def test_objects_are_added_with_statements_table_and_plot(tmp_path):
     report.write(tmp_path / "out")
     for name in ("figure-1", "figure-2"):
         assert (tmp_path / f"out/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_series_aggregates_and_certificates_are_added_without_drawing_into_earlier_figures():
+    from matplotlib import pyplot as plt
+
+    report, (earlier, ax) = cm.Report("x"), plt.subplots()
+    report.add(earlier, "Earlier")
+    report.add(pd.Series([1.0, 2.0], name="paid"))
+    report.add(SimpleNamespace(plot=pd.Series([1.0, 2.0]).plot))
+    assert not ax.lines
+    assert len(report.figures[1].picture.axes[0].lines) == 1
+    report.add(pd.DataFrame({"g": [1, 1], "v": [1.0, 2.0]}).groupby("g").agg({"v": ["mean"]}))
+    assert [list(table.frame) for table in report.tables] == [["paid"], ["g", "v mean"]]
+    plt.close(earlier)
+    market = cm.Market(cm.Sellers([1.0, 2.0], cm.Uniform(0, 3)), cm.Noise(), [cm.MaxEpsilon(2.0)])
+    report.add(cm.allocate(market))
+    text = report.blocks[-2].markdown
+    assert text.startswith("- Certificate: objective 0.25; lower bound 0.25; gap ")
+    assert text.endswith("method exact; n sellers 2; binding MaxEpsilon.")
 
 
 @pytest.mark.parametrize("block", [1, None, [1], object(), pd.DataFrame])

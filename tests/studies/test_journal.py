@@ -54,8 +54,7 @@ def test_a_file_of_another_format_is_kept(tmp_path, content):
 
 def test_numpy_values_are_written_as_plain_numbers(tmp_path):
     with Journal(tmp_path / "runs.jsonl") as journal:
-        journal.append(
-            {"key": "a", "ended": "finished", "value": np.float64(0.1), "many": np.arange(2)}
-        )
+        numbers = {"value": np.float64(0.1), "many": np.arange(2)}
+        journal.append({"key": "a", "ended": "finished"} | numbers)
     with Journal(tmp_path / "runs.jsonl") as journal:
         assert journal.records == [{"key": "a", "ended": "finished", "value": 0.1, "many": [0, 1]}]

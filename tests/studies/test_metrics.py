@@ -61,12 +61,8 @@ cells = st.lists(st.tuples(outcomes, seconds), min_size=8, max_size=8)
 @given(cells)
 def test_frames_are_consistent_for_any_outcomes(drawn: list[tuple[str, float]]) -> None:
     places = [(solver, seed) for solver in ("ECOS", "SCS") for seed in range(4)]
-    runs = frame(
-        *(
-            run(solver, seed=seed, outcome=outcome, total_s=time)
-            for (solver, seed), (outcome, time) in zip(places, drawn, strict=True)
-        )
-    )
+    pairs = zip(places, drawn, strict=True)
+    runs = frame(*[run(s, seed=k, outcome=o, total_s=t) for (s, k), (o, t) in pairs])
     if (runs.outcome == "unsupported").all():
         return
     table, profiles = summarise(runs).values()

@@ -502,7 +502,6 @@ class RidgeFile(LearningFile):
         return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=self.objective.cap)
 
     def _bound(self, weights: Any, eta: float, value: float, n_features: int) -> RidgeErrorBound:
-        """Compute the terms of the bound in Theorem 3.6 for a purchase."""
         learner = self.learner_of(value)
         kappa = ridge_sensitivity(value, n_features, learner.max_norm, learner.sensitivity)
         facts = self.learner.model_dump(exclude={"name", "regularization", *self.learner.options})

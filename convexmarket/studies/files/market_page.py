@@ -94,7 +94,6 @@ def _classification(report: Report, runs: Runs) -> None:
 
 
 def _against_naive(report: Report, errors: Frame) -> None:
-    """Compare a model with the naive model on paired draws, at each point and on average."""
     model, naive = errors.columns
     verdicts = errors.groupby(["scenario", "gamma"]).apply(
         lambda rows: compare(rows[model], rows[naive]).verdict
