@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
-from convexmarket.allocation.cuts import KeptSpreadCut, Linearizer
+from convexmarket.allocation.cuts import Linearizer
 from convexmarket.allocation.eta_search import (
     FOR_TRACES,
     Evaluated,
@@ -175,12 +175,13 @@ class Conic:
         raw = problem.weights
         self._multipliers[eta], hints = problem.proof()
         cut = self.linearizer.cut(raw, eta, self._multipliers[eta], hints)
-        point = self._evaluated(self.repaired(raw, eta), eta, cut)
+        point = self.evaluated(self.repaired(raw, eta), eta, cut)
         seconds = time.perf_counter() - start
         self.records.append(SolveRecord(eta, point.objective, cut(eta), status, seconds))
         return point
 
-    def _evaluated(self, weights: Floats, eta: float, cut: KeptSpreadCut) -> Evaluated:
+    def evaluated(self, weights: Floats, eta: float, cut: Any = None) -> Evaluated:
+        """Evaluate the objective at a point."""
         parts = self.view.parts(weights, eta)
         return Evaluated(weights, eta, sum(parts), cut, sum(map(abs, parts)) or 1.0)
 
@@ -278,7 +279,7 @@ class Conic:
             weights = self.repaired(best.weights, best.eta, support)
         except SolverError:
             return best
-        clean = self._evaluated(weights, best.eta, best.cut)
+        clean = self.evaluated(weights, best.eta, best.cut)
         limit = best.objective + FOR_TRACES * gap * best.aim
         outside, before = (self._violations(x, best.eta) for x in (weights, best.weights))
         allowed = max(float(np.max(before[0], initial=before[1])), ROUNDING)

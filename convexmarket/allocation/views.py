@@ -145,6 +145,22 @@ class MarketExpressions:
             return None
         return cp.Minimize(self.objective()), [*self.simplex, *self.flat_constraints()]
 
+    def around(
+        self, point: Any, low: float, high: float
+    ) -> tuple[cp.Variable, list[cp.Constraint]]:
+        """Return the constraints if ``eps = eta*a`` is linearised about a point.
+
+        Also return the ratio of eta to its value at the point, which is between low and high. 1/eta
+        is between its curve and its chord.
+        """
+        eta, weights = point.eta, point.weights
+        ratio, inverse = cp.Variable(nonneg=True), 1.0 / (eta * self.inverse_scale)
+        chord = inverse / (low * high) * ((low + high) * (1 + 1e-9) - ratio)
+        sold = eta * self.quantities.weights + eta * weights * (ratio - 1)
+        items = [*self.simplex, *self.flat_constraints(), self.epsilon == sold, ratio >= low]
+        items += [ratio <= high, self.scaled_inverse >= inverse * cp.inv_pos(ratio)]
+        return ratio, [*items, self.scaled_inverse <= chord]
+
     def place(self, weights: Floats, eta: float) -> None:
         """Set the values of the unknowns to those at a point."""
         self.scaled_weights.value = self.active.size * weights[self.active]
