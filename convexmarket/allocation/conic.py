@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -51,6 +52,8 @@ _CONTRADICTION = 1e-6
 _NO_SLACK = 1e-8
 #: Largest violations that are repaired, without and with a known strictly feasible point.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
+#: Weight of violated equations, and the violation of an equation that is treated as zero.
+_EQUATIONS, _EQUAL = 100.0, 1e-7
 #: Smallest fractions of the sum of multipliers at which an error names, and a proof uses, a piece.
 _NAMED, _NOISE = 1e-3, 1e-7
 
@@ -64,11 +67,8 @@ class LeastViolation:
 
     def __init__(self, linearizer: Linearizer, market: FixedEta, solver: str) -> None:
         self._linearizer, self.view, self._market = linearizer, (view := linearizer.view), market
-        self.solver, self.n_solves = solver, 0
-        worst, eta = cp.Variable(name="worst"), market.parameter
-        # Equations have no slack. They are constraints when the slack of inequalities is maximised.
-        off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
-        self._floor = cp.Parameter(nonpos=True)
+        self.solver, eta = solver, market.parameter
+        worst, off = cp.Variable(name="worst"), cp.Variable(nonneg=True, name="off")
         self._unit = cp.CallbackParam(lambda: numbers(eta) * view.inverse_scale, pos=True)
         self._items: list[list[cp.Constraint]] = []
         for item, copy in zip(view.flat_constraints(), market.copies, strict=True):
@@ -76,27 +76,24 @@ class LeastViolation:
             equal = not isinstance(item, cp.constraints.Inequality)
             self._items.append([h <= off, -h <= off] if equal else [h <= allowed])
         items = [each for both in self._items for each in both]
-        items += [*view.simplex, *market.links, worst >= self._floor, off <= self._allowed]
-        self._problem = cp.Problem(cp.Minimize(worst + off), items)
+        items += [*view.simplex, *market.links, worst >= -1.0]
+        self._problem = cp.Problem(cp.Minimize(worst + _EQUATIONS * off), items)
 
-    def _solve(self, eta: float, floor: float, allowed: float) -> Floats | None:
-        """Minimise the violation, which is at least ``floor``; return None if the solver fails."""
-        self.n_solves += 1
+    def inside(self, eta: float) -> Floats | None:
+        """Compute the weights with the smallest violation; return None if the solver fails.
+
+        If the market is feasible, the smallest violation is minus the largest slack.
+        """
         self._market.parameter.value = eta
-        self._floor.value, self._allowed.value = floor, allowed
         if run_solver(self._problem, self.solver) not in SOLVED:
             return None
         weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
         return weights / weights.sum()
 
-    def inside(self, eta: float) -> Floats | None:
-        """Compute the weights with the largest slack; return None if the solver fails."""
-        return self._solve(eta, -1.0, 0.0)
-
     def proof(self, eta: float) -> Excluded | None:
         """Prove that eta and all larger or all smaller values are infeasible, or return None."""
         view = self.view
-        if (weights := self._solve(eta, 0.0, 1e9)) is None:
+        if (weights := self.inside(eta)) is None:
             return None
         view.place(weights, eta)
         owners = [shown(piece) for piece, items in view.constraints for _ in items]
@@ -191,13 +188,13 @@ class Conic:
         """Make slightly infeasible weights feasible by averaging with a strictly feasible point."""
         support = self.view.active if support is None else support
         weights = _restricted(weights, support)
-        here = self._violations(weights, eta)[0]
+        here = self._violations(weights, eta)
         if (worst := float(np.max(here, initial=0.0))) == 0:
             return weights
-        if self._inside is None or np.max(self._violations(self._inside, eta)[0]) > -_NO_SLACK:
+        if self._inside is None or np.max(self._violations(self._inside, eta)) > -_NO_SLACK:
             self._inside = self.violation.inside(eta)
         inside = weights if self._inside is None else _restricted(self._inside, support)
-        there = self._violations(inside, eta)[0]
+        there = self._violations(inside, eta)
         strictly = float(np.max(there)) <= -_NO_SLACK
         if worst > (_REPAIRABLE if strictly else _SOLVER_ERROR):
             raise SolverError(
@@ -208,18 +205,16 @@ class Conic:
         share = float(np.max(here[bad] / (here[bad] - there[bad]))) if strictly else 0.0
         return (1 - share) * weights + share * inside
 
-    def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
-        """Compute the signed violations of inequalities and the largest violation of equations."""
-        view, inequalities, worst = self.view, [np.empty(0)], 0.0
+    def _violations(self, weights: Floats, eta: float) -> Floats:
+        """Compute the signed violations of all constraints."""
+        view, violations = self.view, [np.empty(0)]
         view.place(weights, eta)
         for item in view.flat_constraints():
             unit = float(numbers(view.scaled_inverse)) if view.bounds_epsilon(item) else 1.0
             h = unit * np.ravel(numbers(item.expr))
-            if isinstance(item, cp.constraints.Inequality):
-                inequalities.append(h)
-            else:
-                worst = max(worst, float(np.max(np.abs(h), initial=0.0)))
-        return np.concatenate(inequalities), worst
+            unequal = isinstance(item, cp.constraints.Inequality)
+            violations.append(h if unequal else np.abs(h) - _EQUAL)
+        return np.concatenate(violations)
 
     def search(
         self,
@@ -275,16 +270,14 @@ class Conic:
     def _without_traces(self, best: Evaluated, gap: float) -> Evaluated:
         """Set the tiny weights of interior-point methods to zero if the gap increases little."""
         support = best.weights * best.weights.size >= _TRACE
-        try:
+        with suppress(SolverError):
             weights = self.repaired(best.weights, best.eta, support)
-        except SolverError:
-            return best
-        clean = self.evaluated(weights, best.eta, best.cut)
-        limit = best.objective + FOR_TRACES * gap * best.aim
-        outside, before = (self._violations(x, best.eta) for x in (weights, best.weights))
-        allowed = max(float(np.max(before[0], initial=before[1])), ROUNDING)
-        feasible = float(np.max(outside[0], initial=outside[1])) <= allowed
-        return clean if feasible and clean.objective <= limit else best
+            clean = self.evaluated(weights, best.eta, best.cut)
+            after, before = (self._violations(x, best.eta) for x in (weights, best.weights))
+            feasible = np.max(after, initial=0.0) <= np.max(before, initial=ROUNDING)
+            if feasible and clean.objective <= best.objective + FOR_TRACES * gap * best.aim:
+                return clean
+        return best
 
 
 def _restricted(weights: Floats, support: NDArray[np.bool_]) -> Floats:

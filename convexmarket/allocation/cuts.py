@@ -19,13 +19,14 @@ eta, the same solve gives a second cut, whose coefficients of the guarantees dec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, minres
+from scipy.optimize import newton_krylov
 
 from convexmarket.allocation.minorants import Hints, Minorants
 from convexmarket.allocation.simplex import embed
@@ -254,12 +255,10 @@ def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
     """Return weights near ``a`` at which the marginal costs of the sellers are closer to equal.
 
     A solver's weights, and the tangents at them, have half as many correct digits as the objective.
-    One Newton step for the Lagrangian, computed by conjugate residuals, restores these digits. The
-    lower bound is valid at any weights.
+    One Newton step for the Lagrangian restores these digits. The lower bound is valid at any
+    weights.
     """
     here = marginal(a)
-    if not np.isfinite(here).all():
-        return a
     sells = (a.size * a > _SELLS) | (here < here @ a)
     unit = np.where(sells, np.sqrt(a), 0.0)
     sum_ = unit / np.linalg.norm(unit)
@@ -267,15 +266,11 @@ def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
     def level(u: Floats) -> Floats:  # project on changes that preserve the sum of the weights
         return u - sum_ * (sum_ @ u)
 
-    def curvature(u: Floats) -> Floats:
-        step = unit * level(u)
-        share = np.max(np.abs(step[sells]) / a[sells], initial=0.0)
-        if not 0 < share < np.inf:
-            return np.zeros(a.size)
-        return level(unit * (marginal(a + _STEP / share * step) - here)) * share / _STEP
+    def excess(u: Floats) -> Floats:
+        return level(unit * marginal(a + unit * level(u)))
 
-    operator = LinearOperator((a.size, a.size), matvec=curvature, dtype=float)
-    aim = -level(unit * here)
-    step = unit * level(minres(operator, aim, rtol=1e-10, maxiter=_RESIDUALS)[0])
-    polished = a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
-    return polished if np.isfinite(polished).all() else a
+    with suppress(ValueError):  # a marginal cost is not finite
+        how = {"method": "minres", "line_search": None, "iter": 1, "rdiff": _STEP}
+        step = unit * level(newton_krylov(excess, 0.0 * a, **how, inner_maxiter=_RESIDUALS))
+        return a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
+    return a
