@@ -25,7 +25,6 @@ from convexmarket.allocation.eta_search import (
     FOR_TRACES,
     Evaluated,
     Excluded,
-    SearchResult,
     allocation_of,
     first_look,
     search_eta,
@@ -92,27 +91,24 @@ class LeastViolation:
 
     def proof(self, eta: float) -> Excluded | None:
         """Prove that eta and all larger or all smaller values are infeasible, or return None."""
-        view = self.view
+        view, duals, shares = self.view, list[Floats](), dict[str, float]()
         if (weights := self.inside(eta)) is None:
             return None
-        view.place(weights, eta)
         owners = [shown(piece) for piece, items in view.constraints for _ in items]
-        shares, priced = dict.fromkeys(owners, 0.0), list[tuple[str, cp.Constraint, Floats]]()
         for name, item, solved in zip(owners, view.flat_constraints(), self._items, strict=True):
             above, *below = (np.maximum(multiplier(each, 1.0), 0.0) for each in solved)  # type: ignore[arg-type]
-            priced.append((name, item, above - sum(below)))
+            duals.append(above - sum(below))
             unit = float(self._unit.value) if view.bounds_epsilon(item) else 1.0
-            shares[name] += unit * float(np.sum(np.abs(priced[-1][2])))
-        total, n, hints = sum(shares.values()), view.scaled_weights.size, self._market.hints(1.0)
-        affine = np.zeros(2 + n)
-        for name, item, dual in priced:
-            if shares[name] <= _NOISE * total:  # a bound holds for any multipliers
-                continue
-            part = self._linearizer.minorant(item.expr, dual, hints)
-            if view.bounds_epsilon(item):  # eta*s*(const + slopes'eps) in the weights and s
-                part = eta * np.concatenate(([0.0, part[0]], part[2 + n :]))
-            affine += part[: 2 + n]
-        level, noise = float(affine[0] + affine[2:].min()), float(affine[1])
+            shares[name] = shares.get(name, 0.0) + unit * float(np.sum(np.abs(duals[-1])))
+        total, n, point = sum(shares.values()), view.scaled_weights.size, weights[view.active]
+        # A bound holds for any multipliers, so multipliers that are solver errors can be omitted.
+        large = [
+            d if shares[x] > _NOISE * total else None for x, d in zip(owners, duals, strict=True)
+        ]
+        flat, sold, _ = self._linearizer.bounds(point, eta, large, self._market.hints(1.0), ())
+        # Times eta/eta', a bound on the guarantees at eta' is affine in the weights and 1/eta'.
+        level = float(flat[0] + (flat[2 : 2 + n] + eta * sold[2 + n :]).min())
+        noise = float(flat[1] + eta * sold[0])
         if not level + noise / eta > ROUNDING * (abs(level) + abs(noise) / eta):
             return None
         names = [name for name, share in shares.items() if share > _NAMED * total]
@@ -244,28 +240,24 @@ class Conic:
                 "the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
-        point, eta = replace(best, weights=best.weights[self.view.active]), best.eta
-        allocation = allocation_of(
-            SearchResult(point, bound),
-            self,
-            self.market,
-            "branch_and_bound",
-            gap,
-            began,
-            formulation="primal",
-            solver=self.solver,
-            solver_version=self.version,
-        )
+        name = "branch_and_bound"
+        allocation = allocation_of(best, bound, self, self.market, name, gap, began)
         allocation.warn_if_loose(
             gap,
             "the infimum may be at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
             "is reached, or the solver is not accurate enough",
         )
-        given, step = iter(self._multipliers[eta]), 1e-4
+        eta, given, step = best.eta, iter(self._multipliers[best.eta]), 1e-4
         duals = [[next(given) for _ in items] for _, items in self.view.constraints]
         slope = (best.cut(eta * (1 + step)) - best.cut(eta * (1 - step))) / (2 * step * eta)
         pricing = pricing_of(self.market, allocation, duals[: len(self.market.constraints)], slope)
-        return replace(allocation, pricing=pricing)
+        return replace(
+            allocation,
+            formulation="primal",
+            solver=self.solver,
+            solver_version=self.version,
+            pricing=pricing,
+        )
 
     def _without_traces(self, best: Evaluated, gap: float) -> Evaluated:
         """Set the tiny weights of interior-point methods to zero if the gap increases little."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -171,21 +172,26 @@ class Linearizer:
         parts = view.parts(embed(point, view.active), eta)
         value, scale = sum(parts), sum(map(abs, parts)) or 1.0
 
-        def bounds(point: Floats) -> Floats:
-            return self._bounds(point, eta, multipliers, hints)
+        def bounds_at(point: Floats) -> Floats:
+            return self.bounds(point, eta, multipliers, hints, view.terms)
 
         def marginal(point: Floats) -> Floats:
-            costs, slopes = np.split(bounds(point).sum(axis=0)[2:], 2)
+            costs, slopes = np.split(bounds_at(point).sum(axis=0)[2:], 2)
             return costs + eta * slopes
 
-        cut = self._cut(point, eta, bounds(point))
+        cut = self._cut(point, eta, bounds_at(point))
         if not _SHORT[0] < (value - cut(eta)) / scale < _SHORT[1]:
             return cut
         point = _polished(point, marginal)
-        return max(cut, self._cut(point, eta, bounds(point)), key=lambda each: each(eta))
+        return max(cut, self._cut(point, eta, bounds_at(point)), key=lambda each: each(eta))
 
-    def _bounds(
-        self, point: Floats, eta: float, multipliers: Sequence[Floats | None], hints: Hints
+    def bounds(
+        self,
+        point: Floats,
+        eta: float,
+        multipliers: Sequence[Floats | None],
+        hints: Hints,
+        terms: Any,
     ) -> Floats:
         """Return three minorants at a point, whose sum is a lower bound on the Lagrangian.
 
@@ -196,7 +202,7 @@ class Linearizer:
         view = self.view
         view.place(embed(point, view.active), eta)
         bounds = np.zeros((3, 2 + 2 * point.size))
-        for part in view.terms:
+        for part in terms:
             least = self._least(part[2])
             kind = 2 if part is self._spread else 1 if np.isfinite(least) else 0
             bounds[kind] += self.minorant(part[2], 1.0, hints)
@@ -266,11 +272,12 @@ def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
     def level(u: Floats) -> Floats:  # project on changes that preserve the sum of the weights
         return u - sum_ * (sum_ @ u)
 
-    def excess(u: Floats) -> Floats:
+    def excess(u: Floats) -> Any:
         return level(unit * marginal(a + unit * level(u)))
 
     with suppress(ValueError):  # a marginal cost is not finite
-        how = {"method": "minres", "line_search": None, "iter": 1, "rdiff": _STEP}
-        step = unit * level(newton_krylov(excess, 0.0 * a, **how, inner_maxiter=_RESIDUALS))
+        how: Any = {"method": "minres", "line_search": None, "iter": 1}
+        how |= {"rdiff": _STEP, "inner_maxiter": _RESIDUALS}
+        step = unit * level(np.asarray(newton_krylov(excess, 0.0 * a, **how)))
         return a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
     return a

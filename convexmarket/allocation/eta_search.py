@@ -38,7 +38,6 @@ __all__ = [
     "Evaluated",
     "Excluded",
     "Runner",
-    "SearchResult",
     "allocation_of",
     "first_look",
     "search_eta",
@@ -108,13 +107,6 @@ class Excluded(NamedTuple):
     low: float
     high: float
     pieces: tuple[str, ...]
-
-
-class SearchResult(NamedTuple):
-    """The best point of a search, and a lower bound for all eta."""
-
-    best: Evaluated
-    bound: float
 
 
 class Runner(Protocol):
@@ -267,7 +259,7 @@ def search_eta(
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
     time_limit: float = np.inf,
-) -> SearchResult:
+) -> tuple[Evaluated, float]:
     """Compute the best point and a lower bound for all eta, starting at ``first``.
 
     The search also ends if the gap is due to the accuracy of the solver.
@@ -331,25 +323,26 @@ def search_eta(
         best = search.best
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
             raise failure
-    return SearchResult(search.best, bound)
+    return search.best, bound
 
 
 def allocation_of(
-    result: SearchResult,
+    best: Evaluated,
+    bound: float,
     runner: Runner,
     market: Market,
     method: str,
     gap: float,
     began: float,
-    **settings: Any,
 ) -> Allocation:
-    """Build the allocation from the best point, which has weights of the active sellers only."""
-    best, ends = result.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
+    """Build the allocation from the best point, with weights of all or of the active sellers."""
+    ends = zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
+    full = best.weights.size == market.form.active.size
     return Allocation(
-        weights=embed(best.weights, market.form.active),
+        weights=best.weights if full else embed(best.weights, market.form.active),
         eta=best.eta,
         objective=best.objective,
-        lower_bound=min(result.bound, best.objective),  # exclude rounding errors
+        lower_bound=min(bound, best.objective),  # exclude rounding errors
         multiplier=best.cut.price / best.eta,
         method=method,
         seconds=time.perf_counter() - began,
@@ -357,7 +350,6 @@ def allocation_of(
         tolerance=gap,
         solves=tuple(runner.records),
         binding=tuple(name for name, end in ends if best.eta == end),
-        **settings,
     )
 
 

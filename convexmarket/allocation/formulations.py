@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import cvxpy as cp
@@ -305,7 +306,9 @@ def line_search(
     """Allocate privacy by a formulation of the papers' problem; see :func:`allocate`."""
     began, runner = time.perf_counter(), _Solved(market, formulation, solver, solver_options)
     first = first_look(runner.form, start)
-    result = search_eta(runner, first, gap, max_solves, progress, time_limit)
-    settings = {"formulation": formulation, "solver": runner.solver}
-    settings["solver_version"] = solver_version(runner.solver)
-    return allocation_of(result, runner, market, "line_search", gap, began, **settings)
+    best = search_eta(runner, first, gap, max_solves, progress, time_limit)
+    allocation = allocation_of(*best, runner, market, "line_search", gap, began)
+    version = solver_version(runner.solver)
+    return replace(
+        allocation, formulation=formulation, solver=runner.solver, solver_version=version
+    )

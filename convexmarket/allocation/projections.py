@@ -226,8 +226,8 @@ def solve_projections(
         )
     runner = Projections(projectable[0])
     first = first_look(runner.form, start)
-    result = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
-    allocation = allocation_of(result, runner, market, "projections", gap, began)
+    best = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
+    allocation = allocation_of(*best, runner, market, "projections", gap, began)
     allocation.warn_if_loose(
         gap, "the bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )
