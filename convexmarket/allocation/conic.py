@@ -225,7 +225,7 @@ class Conic:
         The gap of the result can exceed ``gap`` because of ``max_solves``, ``time_limit`` or the
         accuracy of the solver. The lower bound is always valid.
         """
-        began, first = time.perf_counter(), first_look(self.form, start)
+        first = first_look(self.form, start)
         whole = self.view.program()  # the optimal eta of this program starts the search
         if whole and run_solver(cp.Problem(*whole), self.solver, self.options) in SOLVED:
             # CVXPY has no value of 1/eta if no piece depends on eta.
@@ -240,8 +240,7 @@ class Conic:
                 "the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
-        name = "branch_and_bound"
-        allocation = allocation_of(best, bound, self, self.market, name, gap, began)
+        allocation = allocation_of(best, bound, self, self.market, "branch_and_bound", gap)
         allocation.warn_if_loose(
             gap,
             "the infimum may be at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
@@ -251,13 +250,8 @@ class Conic:
         duals = [[next(given) for _ in items] for _, items in self.view.constraints]
         slope = (best.cut(eta * (1 + step)) - best.cut(eta * (1 - step))) / (2 * step * eta)
         pricing = pricing_of(self.market, allocation, duals[: len(self.market.constraints)], slope)
-        return replace(
-            allocation,
-            formulation="primal",
-            solver=self.solver,
-            solver_version=self.version,
-            pricing=pricing,
-        )
+        how: Any = {"solver": self.solver, "solver_version": self.version, "pricing": pricing}
+        return replace(allocation, formulation="primal", **how)
 
     def _without_traces(self, best: Evaluated, gap: float) -> Evaluated:
         """Set the tiny weights of interior-point methods to zero if the gap increases little."""

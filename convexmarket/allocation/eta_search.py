@@ -333,7 +333,6 @@ def allocation_of(
     market: Market,
     method: str,
     gap: float,
-    began: float,
 ) -> Allocation:
     """Build the allocation from the best point, with weights of all or of the active sellers."""
     ends = zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
@@ -345,7 +344,7 @@ def allocation_of(
         lower_bound=min(bound, best.objective),  # exclude rounding errors
         multiplier=best.cut.price / best.eta,
         method=method,
-        seconds=time.perf_counter() - began,
+        seconds=0.0,  # measured by ``allocate``
         scale=best.scale,
         tolerance=gap,
         solves=tuple(runner.records),

@@ -105,12 +105,12 @@ def allocate_together(
         objective, scale = (sum(getattr(each, x) for each in best) for x in ("objective", "scale"))
         if objective - bound <= gap * scale:
             break
-    allocations = [
+    bought = tuple(
         Allocation(x.weights, x.eta, x.objective, -np.inf, y.multiplier, "together", 0.0, x.scale)
         for x, y in zip(best, alone, strict=True)
-    ]
+    )
     spent = buyers.n_solves, time.perf_counter() - began
-    result = Together(tuple(allocations), objective, min(bound, objective), prices, *spent, scale)
+    result = Together(bought, objective, min(bound, objective), prices, *spent, scale)
     result.warn_if_loose(gap, "the purchases are feasible, but prices of the limits may not exist")
     return result
 
@@ -158,15 +158,10 @@ class _Buyers:
         self.conics = [Conic(market, solver, options) for market in limited]
         self.n_solves, self.solver, self.options, self.scale = 0, solver, options, 1.0
 
-    def share(self, sold: Iterable[Floats]) -> float:
-        """Return the largest ratio of a seller's total guarantee to its limit."""
-        return float(np.max(sum(sold) / self.unit))
-
     def rank(self, purchases: Sequence[Any]) -> tuple[float, float]:
         """Return the relative excess of the purchases over the limits, and their objective."""
-        excess = self.share(each.eta * each.weights for each in purchases) - 1.0
-        objective = sum(each.objective for each in purchases)
-        return excess if excess > _SOLVER_ERROR else 0.0, objective
+        excess = float(np.max(sum(each.eta * each.weights for each in purchases) / self.unit)) - 1
+        return max(excess, _SOLVER_ERROR), sum(each.objective for each in purchases)
 
     def alone(self, prices: Floats, etas: Sequence[Any], gap: float) -> list[Allocation]:
         """Compute each buyer's separate purchase if sales also cost the prices of the limits."""
@@ -202,10 +197,8 @@ class _Buyers:
         etas = [each.eta * float(numbers(r)) for each, r in zip(last, ratios, strict=True)]
         raw = [numbers(view.quantities.weights) for view in views]
         weights = list(map(Conic.repaired, self.conics, raw, etas))
-        over = max(1.0, self.share(map(np.multiply, etas, weights)))
-        etas = [
-            max(eta / over, conic.ends[0]) for eta, conic in zip(etas, self.conics, strict=True)
-        ]
+        over = max(1.0, float(np.max(sum(map(np.multiply, etas, weights)) / self.unit)))
+        etas = [max(eta / over, each.ends[0]) for eta, each in zip(etas, self.conics, strict=True)]
         points = list(map(Conic.evaluated, self.conics, weights, etas))
         return points, np.maximum(limits.dual_value, 0.0) * (self.scale / self.unit)
 
@@ -223,7 +216,7 @@ class _Buyers:
             reach = reach / 4 if best is before else reach
             if reach < _LEAST:
                 break
-        if self.rank(best)[0] > 0:
+        if self.rank(best)[0] > _SOLVER_ERROR:
             raise InfeasibleMarketError(
                 "the buyers' constraints need more privacy than the limits allow the sellers to "
                 "sell; loosen a constraint, or raise the shared limit"
