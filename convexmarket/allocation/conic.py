@@ -1,9 +1,8 @@
 """Solve any market at a given eta by a conic solver, with a cut or a proof of infeasibility.
 
-The market is one convex program for a fixed eta, compiled once. Every solve gives a cut, which is a
-lower bound on the optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed
-solve, the violation of the constraints is minimised. Its multipliers give an affine function of
-1/eta, which is positive only where the market is infeasible, for any error of the solver.
+Every solve gives a cut, which is a lower bound at every eta (:mod:`convexmarket.allocation.cuts`).
+After a failed solve, the violation of the constraints is minimised. Its multipliers prove that all
+larger or all smaller eta are infeasible (docs/theory.md, section 9).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from convexmarket.checks import shown
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
 
-__all__ = ["Conic", "LeastViolation"]
+__all__ = ["Conic"]
 
 Floats = NDArray[np.float64]
 
@@ -55,69 +54,6 @@ _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
 _EQUATIONS, _EQUAL = 100.0, 1e-7
 #: Smallest fractions of the sum of multipliers at which an error names, and a proof uses, a piece.
 _NAMED, _NOISE = 1e-3, 1e-7
-
-
-class LeastViolation:
-    """Program that minimises the violation of a market's constraints at a fixed eta.
-
-    Violations of bounds on the guarantees, ``G(eps) <= 0``, are measured as ``s*G(a/s)``, which is
-    jointly convex in the weights and s = 1/eta. Thus the feasible values of 1/eta form an interval.
-    """
-
-    def __init__(self, linearizer: Linearizer, market: FixedEta, solver: str) -> None:
-        self._linearizer, self.view, self._market = linearizer, (view := linearizer.view), market
-        self.solver, eta = solver, market.parameter
-        worst, off = cp.Variable(name="worst"), cp.Variable(nonneg=True, name="off")
-        self._unit = cp.CallbackParam(lambda: numbers(eta) * view.inverse_scale, pos=True)
-        self._items: list[list[cp.Constraint]] = []
-        for item, copy in zip(view.flat_constraints(), market.copies, strict=True):
-            h, allowed = copy.expr, self._unit * worst if view.bounds_epsilon(item) else worst
-            equal = not isinstance(item, cp.constraints.Inequality)
-            self._items.append([h <= off, -h <= off] if equal else [h <= allowed])
-        items = [each for both in self._items for each in both]
-        items += [*view.simplex, *market.links, worst >= -1.0]
-        self._problem = cp.Problem(cp.Minimize(worst + _EQUATIONS * off), items)
-
-    def inside(self, eta: float) -> Floats | None:
-        """Compute the weights with the smallest violation; return None if the solver fails.
-
-        If the market is feasible, the smallest violation is minus the largest slack.
-        """
-        self._market.parameter.value = eta
-        if run_solver(self._problem, self.solver) not in SOLVED:
-            return None
-        weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
-        return weights / weights.sum()
-
-    def proof(self, eta: float) -> Excluded | None:
-        """Prove that eta and all larger or all smaller values are infeasible, or return None."""
-        view, duals, shares = self.view, list[Floats](), dict[str, float]()
-        if (weights := self.inside(eta)) is None:
-            return None
-        owners = [shown(piece) for piece, items in view.constraints for _ in items]
-        for name, item, solved in zip(owners, view.flat_constraints(), self._items, strict=True):
-            above, *below = (np.maximum(multiplier(each, 1.0), 0.0) for each in solved)  # type: ignore[arg-type]
-            duals.append(above - sum(below))
-            unit = float(self._unit.value) if view.bounds_epsilon(item) else 1.0
-            shares[name] = shares.get(name, 0.0) + unit * float(np.sum(np.abs(duals[-1])))
-        total, n, point = sum(shares.values()), view.scaled_weights.size, weights[view.active]
-        # A bound holds for any multipliers, so multipliers that are solver errors can be omitted.
-        large = [
-            d if shares[x] > _NOISE * total else None for x, d in zip(owners, duals, strict=True)
-        ]
-        flat, sold, _ = self._linearizer.bounds(point, eta, large, self._market.hints(1.0), ())
-        # Times eta/eta', a bound on the guarantees at eta' is affine in the weights and 1/eta'.
-        level = float(flat[0] + (flat[2 : 2 + n] + eta * sold[2 + n :]).min())
-        noise = float(flat[1] + eta * sold[0])
-        if not level + noise / eta > ROUNDING * (abs(level) + abs(noise) / eta):
-            return None
-        names = [name for name, share in shares.items() if share > _NAMED * total]
-        if excluded := int(np.count_nonzero(~view.active)):
-            names.append(f"{excluded} sellers with infinite virtual costs, which need zero weight")
-        end, low, high = -noise / level if level else 0.0, 0.0, np.inf
-        if end > 0:
-            low, high = (end, high) if level > 0 else (low, end)
-        return Excluded(low, high, tuple(names))
 
 
 class Conic:
@@ -138,12 +74,6 @@ class Conic:
         self._inside: Floats | None = None
         self._multipliers: dict[float, list[Floats | None]] = {}
 
-    @cached_property
-    def violation(self) -> LeastViolation:
-        """The smallest violation of the constraints."""
-        problem = self.problem or self.declare(self.form.natural_eta)
-        return LeastViolation(self.linearizer, problem, self.solver)
-
     def declare(self, eta: float) -> FixedEta:
         """Return the CVXPY problem at an eta, in units of its objective."""
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
@@ -153,12 +83,71 @@ class Conic:
         self.problem.parameter.value = eta
         return self.problem
 
+    @cached_property
+    def _violation(self) -> tuple[cp.Problem, list[list[cp.Constraint]], FixedEta]:
+        """The program that minimises the violation of the constraints, and its copies of them.
+
+        The last entry is the declaration to which the copies belong. The violation of a bound
+        ``G(eps) <= 0`` is measured as ``s*G(a/s)``, with s = 1/eta (docs/theory.md, section 9).
+        """
+        view, market = self.view, self.problem or self.declare(self.form.natural_eta)
+        worst, off = cp.Variable(name="worst"), cp.Variable(nonneg=True, name="off")
+        unit = cp.CallbackParam(lambda: market.eta * view.inverse_scale, pos=True)
+        copies = list[list[cp.Constraint]]()
+        for item, copy in zip(view.flat_constraints(), market.copies, strict=True):
+            h, allowed = copy.expr, unit * worst if view.bounds_epsilon(item) else worst
+            equal = not isinstance(item, cp.constraints.Inequality)
+            copies.append([h <= off, -h <= off] if equal else [h <= allowed])
+        items = [each for both in copies for each in both]
+        items += [*view.simplex, *market.links, worst >= -1.0]
+        return cp.Problem(cp.Minimize(worst + _EQUATIONS * off), items), copies, market
+
+    def inside(self, eta: float) -> Floats | None:
+        """Compute the weights with the smallest violation; return None if the solver fails.
+
+        If the market is feasible, the smallest violation is minus the largest slack.
+        """
+        program, _, market = self._violation
+        market.parameter.value = eta
+        if run_solver(program, self.solver) not in SOLVED:
+            return None
+        return _restricted(numbers(self.view.quantities.weights), self.view.active)
+
+    def proof(self, eta: float) -> Excluded | None:
+        """Prove that eta and all larger or all smaller values are infeasible, or return None."""
+        view, duals, shares = self.view, list[Floats](), dict[str, float]()
+        if (weights := self.inside(eta)) is None:
+            return None
+        _, copies, market = self._violation
+        owners = [shown(piece) for piece, items in view.constraints for _ in items]
+        for name, item, solved in zip(owners, view.flat_constraints(), copies, strict=True):
+            above, *below = (np.maximum(multiplier(each, 1.0), 0.0) for each in solved)  # type: ignore[arg-type]
+            duals.append(above - sum(below))
+            unit = eta * view.inverse_scale if view.bounds_epsilon(item) else 1.0
+            shares[name] = shares.get(name, 0.0) + unit * float(np.sum(np.abs(duals[-1])))
+        total, n, point = sum(shares.values()), view.scaled_weights.size, weights[view.active]
+        # A bound holds for any multipliers, so multipliers that are solver errors can be omitted.
+        large = [d * (shares[x] > _NOISE * total) for x, d in zip(owners, duals, strict=True)]
+        flat, sold, _ = self.linearizer.bounds(point, eta, large, market.hints(1.0), ())
+        # Times eta/eta', a bound on the guarantees at eta' is affine in the weights and 1/eta'.
+        level = float(flat[0] + (flat[2 : 2 + n] + eta * sold[2 + n :]).min())
+        noise = float(flat[1] + eta * sold[0])
+        if not level + noise / eta > ROUNDING * (abs(level) + abs(noise) / eta):
+            return None
+        names = [name for name, share in shares.items() if share > _NAMED * total]
+        if excluded := int(np.count_nonzero(~view.active)):
+            names.append(f"{excluded} sellers with infinite virtual costs, which need zero weight")
+        end, low, high = -noise / level if level else 0.0, 0.0, np.inf
+        if end > 0:
+            low, high = (end, high) if level > 0 else (low, end)
+        return Excluded(low, high, tuple(names))
+
     def solve(self, eta: float) -> Evaluated | Excluded:
         """Compute a feasible point at eta and a cut, or prove that no point is feasible at eta."""
         start, problem = time.perf_counter(), self.declare(eta)
         status = run_solver(problem, self.solver, self.options)
         if status not in SOLVED:
-            excluded = self.violation.proof(eta) if self.view.constraints else None
+            excluded = self.proof(eta) if self.view.constraints else None
             if excluded is not None:
                 return excluded
             raise SolverError(
@@ -188,7 +177,7 @@ class Conic:
         if (worst := float(np.max(here, initial=0.0))) == 0:
             return weights
         if self._inside is None or np.max(self._violations(self._inside, eta)) > -_NO_SLACK:
-            self._inside = self.violation.inside(eta)
+            self._inside = self.inside(eta)
         inside = weights if self._inside is None else _restricted(self._inside, support)
         there = self._violations(inside, eta)
         strictly = float(np.max(there)) <= -_NO_SLACK

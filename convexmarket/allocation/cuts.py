@@ -9,11 +9,8 @@ R and replaces all other terms by affine minorants (:mod:`convexmarket.allocatio
           + g_s/\eta .
 
 The minimum over the simplex is concave in eta, so a chord bounds D on an interval. D is a lower
-bound for any output of the solver. If weights and multipliers are optimal, D touches the optimal
-value at the eta of the solve, with the same slope (docs/theory.md, section 9).
-
-The bound holds for any multipliers, which may also depend on eta. If D is unbounded below for large
-eta, the same solve gives a second cut, whose coefficients of the guarantees decrease as 1/eta.
+bound for any output of the solver, and touches the optimal value if this output is optimal. If D is
+unbounded below for large eta, the same solve gives a second cut (docs/theory.md, section 9.2).
 """
 
 from __future__ import annotations
@@ -114,9 +111,8 @@ class KeptSpreadCut:
     def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
         """Interpolate this cut at low and another at high; return the minimising eta and minimum.
 
-        The multipliers are interpolated linearly in eta. The costs are then quadratic in eta. They
-        are below their chord by at most ``(high - low)/4`` times the increase of the slopes. The
-        minimum over the simplex is concave along the chord, and lower by at most this difference.
+        The costs of averaged multipliers are quadratic in eta. They are below their chord by at
+        most ``(high - low)/4`` times the increase of the slopes. So is the concave minimum.
         """
         start, width, more, dip = self._concave(low), high - low, 0.0, 0.0
         slope = float(self.slopes.min())  # the slope of the concave part as eta tends to infinity
@@ -164,8 +160,7 @@ class Linearizer:
         """Return the cut at a point, which touches the objective if the multipliers are optimal.
 
         Each constraint of the view has a multiplier; None stands for zero. ``hints`` are the
-        multipliers at the atoms with kinks. If the cut is below the objective at the solver's
-        point, the point is refined.
+        multipliers at the atoms with kinks. A point whose cut is not tight is refined.
         """
         view, point = self.view, weights[self.view.active]
         point = (1 - _INWARDS) * point + _INWARDS / point.size

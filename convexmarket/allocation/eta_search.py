@@ -1,14 +1,9 @@
 """Search over eta by branch and bound, for any solver of the market at a given eta.
 
-A solve at a feasible eta gives a point, hence an upper bound, and a cut
-(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. A solve at
-an infeasible eta proves that all smaller or all larger eta are infeasible. The search splits
-the interval with the lowest bound at an eta, and solves the market there unless the cuts exclude a
-better point. It ends when no interval can contain a point that is better by more than the gap.
-
-An error for an optimum that is not attained requires a proof. First, a certified bound for all eta
-up to twice the outermost eta must exceed the objective at a much more distant eta. Second, the
-objective must not rise again beyond that eta.
+A solve gives a feasible point and a cut (:mod:`convexmarket.allocation.cuts`), which is a lower
+bound at *every* eta, or proves that all smaller or all larger eta are infeasible. The search splits
+the interval with the lowest bound, and solves the market at the split unless the cuts exclude a
+better point. The proof that no optimum is attained is in docs/theory.md, section 9.2.
 """
 
 from __future__ import annotations
