@@ -8,7 +8,7 @@ larger or all smaller eta are infeasible (docs/theory.md, section 9).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -60,10 +60,7 @@ class Conic:
     """A market at the current values of its parameters, compiled once for a solver."""
 
     def __init__(
-        self,
-        market: Market,
-        solver: str = "CLARABEL",
-        options: Mapping[str, Any] | None = None,
+        self, market: Market, solver: str = "CLARABEL", options: Mapping[str, Any] | None = None
     ) -> None:
         self.market, self.options, self.solver = market, options, check_solver(solver)
         self.form, self.version = market.form, solver_version(self.solver)
@@ -201,18 +198,11 @@ class Conic:
             violations.append(h if unequal else np.abs(h) - _EQUAL)
         return np.concatenate(violations)
 
-    def search(
-        self,
-        gap: float,
-        max_solves: int = 200,
-        start: float | None = None,
-        progress: Callable[[SolveRecord], None] | None = None,
-        time_limit: float = np.inf,
-    ) -> Allocation:
-        """Search over eta, with a certificate; see :func:`allocate`.
+    def search(self, gap: float, start: float | None, *limits: Any) -> Allocation:
+        """Search over eta, with a certificate and the limits of :func:`search_eta`.
 
-        The gap of the result can exceed ``gap`` because of ``max_solves``, ``time_limit`` or the
-        accuracy of the solver. The lower bound is always valid.
+        The gap of the result can exceed ``gap`` because of the limits or the accuracy of the
+        solver. The lower bound is always valid.
         """
         first = first_look(self.form, start)
         whole = self.view.program()  # the optimal eta of this program starts the search
@@ -221,7 +211,7 @@ class Conic:
             inverse = self.view.quantities.inverse_eta.value
             if inverse is not None and inverse * self.form.natural_eta > _NO_SLACK:
                 first = float(np.clip(1.0 / inverse, *self.ends))
-        best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
+        best, bound = search_eta(self, first, gap, *limits)
         best = self._without_traces(best, gap)
         if bound > best.objective + _CONTRADICTION * best.scale:
             raise SolverError(

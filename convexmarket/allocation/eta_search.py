@@ -90,11 +90,6 @@ class Evaluated:
         """Value to which gaps are relative: |objective|, or a part of ``scale`` if larger."""
         return max(abs(self.objective), _CANCELLED * self.scale)
 
-    @property
-    def short(self) -> float:
-        """Relative gap between the objective and the cut at this eta."""
-        return (self.objective - self.cut(self.eta)) / self.aim
-
 
 class Excluded(NamedTuple):
     """A proof that no eta with ``low < eta < high`` is feasible; low is 0 or high is inf."""
@@ -251,8 +246,8 @@ def search_eta(
     runner: Runner,
     first: float,
     gap: float,
-    max_solves: int,
-    progress: Callable[[SolveRecord], None] | None,
+    max_solves: int = 200,
+    progress: Callable[[SolveRecord], None] | None = None,
     time_limit: float = np.inf,
 ) -> tuple[Evaluated, float]:
     """Compute the best point and a lower bound for all eta, starting at ``first``.
@@ -298,7 +293,8 @@ def search_eta(
                 if search.solve(eta) is None:
                     halves = [(known, low, high)]
                 else:
-                    slack = 1.1 * search.best.short
+                    best = search.best
+                    slack = 1.1 * (best.objective - best.cut(best.eta)) / best.aim
                     slack = slack if slack <= max(10 * gap, _ACCURACY) else 0.0
             except SolverError as error:
                 failure = error if first / _NEAR < eta < first * _NEAR else failure

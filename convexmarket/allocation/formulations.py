@@ -22,7 +22,7 @@ lower bounds are the cuts of :class:`Projections`, which are valid for any error
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, overload
 
@@ -299,15 +299,13 @@ def line_search(
     solver: str = "CLARABEL",
     solver_options: Mapping[str, Any] | None = None,
     gap: float = 1e-6,
-    max_solves: int = 200,
     start: float | None = None,
-    progress: Callable[[SolveRecord], None] | None = None,
-    time_limit: float = np.inf,
+    *limits: Any,
 ) -> Allocation:
-    """Allocate privacy by a formulation of the papers' problem; see :func:`allocate`."""
+    """Allocate privacy by a formulation of the papers' problem; see :func:`search_eta`."""
     runner = _Solved(market, formulation, solver, solver_options)
     first = first_look(runner.form, start)
-    best = search_eta(runner, first, gap, max_solves, progress, time_limit)
+    best = search_eta(runner, first, gap, *limits)
     allocation = allocation_of(*best, runner, market, "line_search", gap)
     version = solver_version(runner.solver)
     return replace(
