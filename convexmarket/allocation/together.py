@@ -36,7 +36,7 @@ from convexmarket.errors import (
     SolverError,
 )
 from convexmarket.market import Market, checked_constraints
-from convexmarket.terms import Constraint, MarketNumbers, MaxEpsilon, Quantities, Term
+from convexmarket.terms import Constraint, MarketNumbers, Quantities, Term
 
 #: Number of descents, each followed by a lower bound, and largest number of steps of a descent.
 _ROUNDS, _STEPS = 3, 24
@@ -146,13 +146,14 @@ class _Buyers:
                 f"{shown(markets)}; declare them with one Sellers object"
             )
         pieces, m = checked_constraints(constraints, markets[0].sellers), len(markets[0].sellers)
-        self.limit = MarketNumbers(np.ones(m)).plus((), pieces).max_epsilon + np.zeros(m)
-        limits = all(isinstance(piece, MaxEpsilon) for piece in pieces)
-        if not (limits and np.all(np.isfinite(self.limit))):
+        form = MarketNumbers(np.ones(m)).plus((), pieces)
+        others = replace(form, max_epsilon=np.inf).is_limited or form.eta_range != (0, np.inf)
+        if others or not form.is_bounded:
             raise ParameterError(
                 f"the shared constraints are {shown(list(pieces))}; give a limit on the total of "
                 "each seller, such as MaxEpsilon(2.0)"
             )
+        self.limit = form.max_epsilon + np.zeros(m)
         self.unit = np.where(self.limit > 0, self.limit, 1.0)
         limited = [Market(b.sellers, b.objective, [*b.constraints, *pieces]) for b in markets]
         self.conics = [Conic(market, solver, options) for market in limited]
