@@ -15,7 +15,7 @@ from convexmarket.checks import warn_user
 from convexmarket.display import Shown
 from convexmarket.errors import LooseCertificateWarning
 
-__all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
+__all__ = ["Allocation", "CertifiedPurchase", "SolveRecord", "Together"]
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,50 @@ class Allocation(Shown, CertifiedPurchase):
             f"Allocation(eta={self.eta:.6g}, objective={self.objective:.10g}, gap={self.gap:.1e}, "
             f"bought {self.n_bought} of {self.weights.size}, method={self.method!r})"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Together(CertifiedPurchase):
+    """Purchases of several buyers from the same sellers.
+
+    Attributes
+    ----------
+    allocations : tuple of Allocation
+        Allocation of each buyer, without a lower bound.
+    objective, lower_bound : float
+        Sum of the objectives of all buyers, and a lower bound on it.
+    prices : ndarray, shape (m,)
+        Price of a unit of each seller's privacy; 0 if its limit does not bind.
+    n_solves : int
+        Number of convex programs solved by a solver, without repairs of slightly infeasible points.
+    scale : float
+        Sum of the absolute weighted terms, to which the gap is relative.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1)
+    >>> cm.allocate_together([market, market], [cm.MaxEpsilon(1.5)]).gap < 1e-6
+    True
+    """
+
+    allocations: tuple[Allocation, ...]
+    objective: float
+    lower_bound: float
+    prices: NDArray[np.float64]
+    n_solves: int
+    seconds: float
+    scale: float
+
+    @property
+    def epsilon(self) -> NDArray[np.float64]:
+        """The total guarantee that each seller sells, shape (m,)."""
+        return np.sum([allocation.epsilon for allocation in self.allocations], axis=0)
+
+    def __repr__(self) -> str:
+        values = f"objective={self.objective:.10g}, gap={self.gap:.1e}, {self.n_solves} solves"
+        return f"Together({len(self.allocations)} buyers, {values})"
 
 
 def _plain(price: Any) -> Any:

@@ -140,7 +140,7 @@ def allocate(
     if (parts := market.sellers.parts) is not None and method in ("auto", "exact"):
         return allocate_parts(parts, market)  # type: ignore[return-value]
     method = best_method(market) if method == "auto" else method
-    limits = gap, max_solves or 200, first, progress, time_limit or np.inf
+    limits = gap, first, max_solves or 200, progress, time_limit or np.inf
     if method == "exact":
         best = _closed_form(market)
     elif method == "projections":

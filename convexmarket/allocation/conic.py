@@ -1,15 +1,15 @@
 """Solve any market at a given eta by a conic solver, with a cut or a proof of infeasibility.
 
-The market is one convex program for a fixed eta, compiled once. Every solve gives a cut, which is a
-lower bound on the optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed
-solve, the violation of the constraints is minimised. Its multipliers give an affine function of
-1/eta, which is positive only where the market is infeasible, for any error of the solver.
+Every solve gives a cut, which is a lower bound at every eta (:mod:`convexmarket.allocation.cuts`).
+After a failed solve, the violation of the constraints is minimised. Its multipliers prove that all
+larger or all smaller eta are infeasible (docs/theory.md, section 9).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
-from convexmarket.allocation.cuts import KeptSpreadCut, Linearizer
+from convexmarket.allocation.cuts import Linearizer
 from convexmarket.allocation.eta_search import (
     FOR_TRACES,
     Evaluated,
     Excluded,
-    SearchResult,
     allocation_of,
     first_look,
     search_eta,
@@ -37,7 +36,7 @@ from convexmarket.checks import shown
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
 
-__all__ = ["Conic", "LeastViolation"]
+__all__ = ["Conic"]
 
 Floats = NDArray[np.float64]
 
@@ -51,90 +50,17 @@ _CONTRADICTION = 1e-6
 _NO_SLACK = 1e-8
 #: Largest violations that are repaired, without and with a known strictly feasible point.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
+#: Weight of violated equations, and the violation of an equation that is treated as zero.
+_EQUATIONS, _EQUAL = 100.0, 1e-7
 #: Smallest fractions of the sum of multipliers at which an error names, and a proof uses, a piece.
 _NAMED, _NOISE = 1e-3, 1e-7
-
-
-class LeastViolation:
-    """Program that minimises the violation of a market's constraints at a fixed eta.
-
-    Violations of bounds on the guarantees, ``G(eps) <= 0``, are measured as ``s*G(a/s)``, which is
-    jointly convex in the weights and s = 1/eta. Thus the feasible values of 1/eta form an interval.
-    """
-
-    def __init__(self, linearizer: Linearizer, market: FixedEta, solver: str) -> None:
-        self._linearizer, self.view, self._market = linearizer, (view := linearizer.view), market
-        self.solver, self.n_solves = solver, 0
-        worst, eta = cp.Variable(name="worst"), market.parameter
-        # Equations have no slack. They are constraints when the slack of inequalities is maximised.
-        off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
-        self._floor = cp.Parameter(nonpos=True)
-        self._unit = cp.CallbackParam(lambda: numbers(eta) * view.inverse_scale, pos=True)
-        self._items: list[list[cp.Constraint]] = []
-        for item, copy in zip(view.flat_constraints(), market.copies, strict=True):
-            h, allowed = copy.expr, self._unit * worst if view.bounds_epsilon(item) else worst
-            equal = not isinstance(item, cp.constraints.Inequality)
-            self._items.append([h <= off, -h <= off] if equal else [h <= allowed])
-        items = [each for both in self._items for each in both]
-        items += [*view.simplex, *market.links, worst >= self._floor, off <= self._allowed]
-        self._problem = cp.Problem(cp.Minimize(worst + off), items)
-
-    def _solve(self, eta: float, floor: float, allowed: float) -> Floats | None:
-        """Minimise the violation, which is at least ``floor``; return None if the solver fails."""
-        self.n_solves += 1
-        self._market.parameter.value = eta
-        self._floor.value, self._allowed.value = floor, allowed
-        if run_solver(self._problem, self.solver) not in SOLVED:
-            return None
-        weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
-        return weights / weights.sum()
-
-    def inside(self, eta: float) -> Floats | None:
-        """Compute the weights with the largest slack; return None if the solver fails."""
-        return self._solve(eta, -1.0, 0.0)
-
-    def proof(self, eta: float) -> Excluded | None:
-        """Prove that eta and all larger or all smaller values are infeasible, or return None."""
-        view = self.view
-        if (weights := self._solve(eta, 0.0, 1e9)) is None:
-            return None
-        view.place(weights, eta)
-        owners = [shown(piece) for piece, items in view.constraints for _ in items]
-        shares, priced = dict.fromkeys(owners, 0.0), list[tuple[str, cp.Constraint, Floats]]()
-        for name, item, solved in zip(owners, view.flat_constraints(), self._items, strict=True):
-            above, *below = (np.maximum(multiplier(each, 1.0), 0.0) for each in solved)  # type: ignore[arg-type]
-            priced.append((name, item, above - sum(below)))
-            unit = float(self._unit.value) if view.bounds_epsilon(item) else 1.0
-            shares[name] += unit * float(np.sum(np.abs(priced[-1][2])))
-        total, n, hints = sum(shares.values()), view.scaled_weights.size, self._market.hints(1.0)
-        affine = np.zeros(2 + n)
-        for name, item, dual in priced:
-            if shares[name] <= _NOISE * total:  # a bound holds for any multipliers
-                continue
-            part = self._linearizer.minorant(item.expr, dual, hints)
-            if view.bounds_epsilon(item):  # eta*s*(const + slopes'eps) in the weights and s
-                part = eta * np.concatenate(([0.0, part[0]], part[2 + n :]))
-            affine += part[: 2 + n]
-        level, noise = float(affine[0] + affine[2:].min()), float(affine[1])
-        if not level + noise / eta > ROUNDING * (abs(level) + abs(noise) / eta):
-            return None
-        names = [name for name, share in shares.items() if share > _NAMED * total]
-        if excluded := int(np.count_nonzero(~view.active)):
-            names.append(f"{excluded} sellers with infinite virtual costs, which need zero weight")
-        end, low, high = -noise / level if level else 0.0, 0.0, np.inf
-        if end > 0:
-            low, high = (end, high) if level > 0 else (low, end)
-        return Excluded(low, high, tuple(names))
 
 
 class Conic:
     """A market at the current values of its parameters, compiled once for a solver."""
 
     def __init__(
-        self,
-        market: Market,
-        solver: str = "CLARABEL",
-        options: Mapping[str, Any] | None = None,
+        self, market: Market, solver: str = "CLARABEL", options: Mapping[str, Any] | None = None
     ) -> None:
         self.market, self.options, self.solver = market, options, check_solver(solver)
         self.form, self.version = market.form, solver_version(self.solver)
@@ -145,12 +71,6 @@ class Conic:
         self._inside: Floats | None = None
         self._multipliers: dict[float, list[Floats | None]] = {}
 
-    @cached_property
-    def violation(self) -> LeastViolation:
-        """The smallest violation of the constraints."""
-        problem = self.problem or self.declare(self.form.natural_eta)
-        return LeastViolation(self.linearizer, problem, self.solver)
-
     def declare(self, eta: float) -> FixedEta:
         """Return the CVXPY problem at an eta, in units of its objective."""
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
@@ -160,12 +80,71 @@ class Conic:
         self.problem.parameter.value = eta
         return self.problem
 
+    @cached_property
+    def _violation(self) -> tuple[cp.Problem, list[list[cp.Constraint]], FixedEta]:
+        """The program that minimises the violation of the constraints, and its copies of them.
+
+        The last entry is the declaration to which the copies belong. The violation of a bound
+        ``G(eps) <= 0`` is measured as ``s*G(a/s)``, with s = 1/eta (docs/theory.md, section 9).
+        """
+        view, market = self.view, self.problem or self.declare(self.form.natural_eta)
+        worst, off = cp.Variable(name="worst"), cp.Variable(nonneg=True, name="off")
+        unit = cp.CallbackParam(lambda: market.eta * view.inverse_scale, pos=True)
+        copies = list[list[cp.Constraint]]()
+        for item, copy in zip(view.flat_constraints(), market.copies, strict=True):
+            h, allowed = copy.expr, unit * worst if view.bounds_epsilon(item) else worst
+            equal = not isinstance(item, cp.constraints.Inequality)
+            copies.append([h <= off, -h <= off] if equal else [h <= allowed])
+        items = [each for both in copies for each in both]
+        items += [*view.simplex, *market.links, worst >= -1.0]
+        return cp.Problem(cp.Minimize(worst + _EQUATIONS * off), items), copies, market
+
+    def inside(self, eta: float) -> Floats | None:
+        """Compute the weights with the smallest violation; return None if the solver fails.
+
+        If the market is feasible, the smallest violation is minus the largest slack.
+        """
+        program, _, market = self._violation
+        market.parameter.value = eta
+        if run_solver(program, self.solver) not in SOLVED:
+            return None
+        return _restricted(numbers(self.view.quantities.weights), self.view.active)
+
+    def proof(self, eta: float) -> Excluded | None:
+        """Prove that eta and all larger or all smaller values are infeasible, or return None."""
+        view, duals, shares = self.view, list[Floats](), dict[str, float]()
+        if (weights := self.inside(eta)) is None:
+            return None
+        _, copies, market = self._violation
+        owners = [shown(piece) for piece, items in view.constraints for _ in items]
+        for name, item, solved in zip(owners, view.flat_constraints(), copies, strict=True):
+            above, *below = (np.maximum(multiplier(each, 1.0), 0.0) for each in solved)  # type: ignore[arg-type]
+            duals.append(above - sum(below))
+            unit = eta * view.inverse_scale if view.bounds_epsilon(item) else 1.0
+            shares[name] = shares.get(name, 0.0) + unit * float(np.sum(np.abs(duals[-1])))
+        total, n, point = sum(shares.values()), view.scaled_weights.size, weights[view.active]
+        # A bound holds for any multipliers, so multipliers that are solver errors can be omitted.
+        large = [d * (shares[x] > _NOISE * total) for x, d in zip(owners, duals, strict=True)]
+        flat, sold, _ = self.linearizer.bounds(point, eta, large, market.hints(1.0), ())
+        # Times eta/eta', a bound on the guarantees at eta' is affine in the weights and 1/eta'.
+        level = float(flat[0] + (flat[2 : 2 + n] + eta * sold[2 + n :]).min())
+        noise = float(flat[1] + eta * sold[0])
+        if not level + noise / eta > ROUNDING * (abs(level) + abs(noise) / eta):
+            return None
+        names = [name for name, share in shares.items() if share > _NAMED * total]
+        if excluded := int(np.count_nonzero(~view.active)):
+            names.append(f"{excluded} sellers with infinite virtual costs, which need zero weight")
+        end, low, high = -noise / level if level else 0.0, 0.0, np.inf
+        if end > 0:
+            low, high = (end, high) if level > 0 else (low, end)
+        return Excluded(low, high, tuple(names))
+
     def solve(self, eta: float) -> Evaluated | Excluded:
         """Compute a feasible point at eta and a cut, or prove that no point is feasible at eta."""
         start, problem = time.perf_counter(), self.declare(eta)
         status = run_solver(problem, self.solver, self.options)
         if status not in SOLVED:
-            excluded = self.violation.proof(eta) if self.view.constraints else None
+            excluded = self.proof(eta) if self.view.constraints else None
             if excluded is not None:
                 return excluded
             raise SolverError(
@@ -175,12 +154,13 @@ class Conic:
         raw = problem.weights
         self._multipliers[eta], hints = problem.proof()
         cut = self.linearizer.cut(raw, eta, self._multipliers[eta], hints)
-        point = self._evaluated(self.repaired(raw, eta), eta, cut)
+        point = self.evaluated(self.repaired(raw, eta), eta, cut)
         seconds = time.perf_counter() - start
         self.records.append(SolveRecord(eta, point.objective, cut(eta), status, seconds))
         return point
 
-    def _evaluated(self, weights: Floats, eta: float, cut: KeptSpreadCut) -> Evaluated:
+    def evaluated(self, weights: Floats, eta: float, cut: Any = None) -> Evaluated:
+        """Evaluate the objective at a point."""
         parts = self.view.parts(weights, eta)
         return Evaluated(weights, eta, sum(parts), cut, sum(map(abs, parts)) or 1.0)
 
@@ -190,13 +170,13 @@ class Conic:
         """Make slightly infeasible weights feasible by averaging with a strictly feasible point."""
         support = self.view.active if support is None else support
         weights = _restricted(weights, support)
-        here = self._violations(weights, eta)[0]
+        here = self._violations(weights, eta)
         if (worst := float(np.max(here, initial=0.0))) == 0:
             return weights
-        if self._inside is None or np.max(self._violations(self._inside, eta)[0]) > -_NO_SLACK:
-            self._inside = self.violation.inside(eta)
+        if self._inside is None or np.max(self._violations(self._inside, eta)) > -_NO_SLACK:
+            self._inside = self.inside(eta)
         inside = weights if self._inside is None else _restricted(self._inside, support)
-        there = self._violations(inside, eta)[0]
+        there = self._violations(inside, eta)
         strictly = float(np.max(there)) <= -_NO_SLACK
         if worst > (_REPAIRABLE if strictly else _SOLVER_ERROR):
             raise SolverError(
@@ -207,40 +187,31 @@ class Conic:
         share = float(np.max(here[bad] / (here[bad] - there[bad]))) if strictly else 0.0
         return (1 - share) * weights + share * inside
 
-    def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
-        """Compute the signed violations of inequalities and the largest violation of equations."""
-        view, inequalities, worst = self.view, [np.empty(0)], 0.0
+    def _violations(self, weights: Floats, eta: float) -> Floats:
+        """Compute the signed violations of all constraints."""
+        view, violations = self.view, [np.empty(0)]
         view.place(weights, eta)
         for item in view.flat_constraints():
             unit = float(numbers(view.scaled_inverse)) if view.bounds_epsilon(item) else 1.0
             h = unit * np.ravel(numbers(item.expr))
-            if isinstance(item, cp.constraints.Inequality):
-                inequalities.append(h)
-            else:
-                worst = max(worst, float(np.max(np.abs(h), initial=0.0)))
-        return np.concatenate(inequalities), worst
+            unequal = isinstance(item, cp.constraints.Inequality)
+            violations.append(h if unequal else np.abs(h) - _EQUAL)
+        return np.concatenate(violations)
 
-    def search(
-        self,
-        gap: float,
-        max_solves: int = 200,
-        start: float | None = None,
-        progress: Callable[[SolveRecord], None] | None = None,
-        time_limit: float = np.inf,
-    ) -> Allocation:
-        """Search over eta, with a certificate; see :func:`allocate`.
+    def search(self, gap: float, start: float | None, *limits: Any) -> Allocation:
+        """Search over eta, with a certificate and the limits of :func:`search_eta`.
 
-        The gap of the result can exceed ``gap`` because of ``max_solves``, ``time_limit`` or the
-        accuracy of the solver. The lower bound is always valid.
+        The gap of the result can exceed ``gap`` because of the limits or the accuracy of the
+        solver. The lower bound is always valid.
         """
-        began, first = time.perf_counter(), first_look(self.form, start)
+        first = first_look(self.form, start)
         whole = self.view.program()  # the optimal eta of this program starts the search
         if whole and run_solver(cp.Problem(*whole), self.solver, self.options) in SOLVED:
             # CVXPY has no value of 1/eta if no piece depends on eta.
             inverse = self.view.quantities.inverse_eta.value
             if inverse is not None and inverse * self.form.natural_eta > _NO_SLACK:
                 first = float(np.clip(1.0 / inverse, *self.ends))
-        best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
+        best, bound = search_eta(self, first, gap, *limits)
         best = self._without_traces(best, gap)
         if bound > best.objective + _CONTRADICTION * best.scale:
             raise SolverError(
@@ -248,42 +219,30 @@ class Conic:
                 "the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
-        point, eta = replace(best, weights=best.weights[self.view.active]), best.eta
-        allocation = allocation_of(
-            SearchResult(point, bound),
-            self,
-            self.market,
-            "branch_and_bound",
-            gap,
-            began,
-            formulation="primal",
-            solver=self.solver,
-            solver_version=self.version,
-        )
+        allocation = allocation_of(best, bound, self, self.market, "branch_and_bound", gap)
         allocation.warn_if_loose(
             gap,
             "the infimum may be at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
             "is reached, or the solver is not accurate enough",
         )
-        given, step = iter(self._multipliers[eta]), 1e-4
+        eta, given, step = best.eta, iter(self._multipliers[best.eta]), 1e-4
         duals = [[next(given) for _ in items] for _, items in self.view.constraints]
         slope = (best.cut(eta * (1 + step)) - best.cut(eta * (1 - step))) / (2 * step * eta)
         pricing = pricing_of(self.market, allocation, duals[: len(self.market.constraints)], slope)
-        return replace(allocation, pricing=pricing)
+        how: Any = {"solver": self.solver, "solver_version": self.version, "pricing": pricing}
+        return replace(allocation, formulation="primal", **how)
 
     def _without_traces(self, best: Evaluated, gap: float) -> Evaluated:
         """Set the tiny weights of interior-point methods to zero if the gap increases little."""
         support = best.weights * best.weights.size >= _TRACE
-        try:
+        with suppress(SolverError):
             weights = self.repaired(best.weights, best.eta, support)
-        except SolverError:
-            return best
-        clean = self._evaluated(weights, best.eta, best.cut)
-        limit = best.objective + FOR_TRACES * gap * best.aim
-        outside, before = (self._violations(x, best.eta) for x in (weights, best.weights))
-        allowed = max(float(np.max(before[0], initial=before[1])), ROUNDING)
-        feasible = float(np.max(outside[0], initial=outside[1])) <= allowed
-        return clean if feasible and clean.objective <= limit else best
+            clean = self.evaluated(weights, best.eta, best.cut)
+            after, before = (self._violations(x, best.eta) for x in (weights, best.weights))
+            feasible = np.max(after, initial=0.0) <= np.max(before, initial=ROUNDING)
+            if feasible and clean.objective <= best.objective + FOR_TRACES * gap * best.aim:
+                return clean
+        return best
 
 
 def _restricted(weights: Floats, support: NDArray[np.bool_]) -> Floats:

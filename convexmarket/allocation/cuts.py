@@ -9,23 +9,22 @@ R and replaces all other terms by affine minorants (:mod:`convexmarket.allocatio
           + g_s/\eta .
 
 The minimum over the simplex is concave in eta, so a chord bounds D on an interval. D is a lower
-bound for any output of the solver. If weights and multipliers are optimal, D touches the optimal
-value at the eta of the solve, with the same slope (docs/theory.md, section 9).
-
-The bound holds for any multipliers, which may also depend on eta. If D is unbounded below for large
-eta, the same solve gives a second cut, whose coefficients of the guarantees decrease as 1/eta.
+bound for any output of the solver, and touches the optimal value if this output is optimal. If D is
+unbounded below for large eta, the same solve gives a second cut (docs/theory.md, section 9.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, minres
+from scipy.optimize import newton_krylov
 
 from convexmarket.allocation.minorants import Hints, Minorants
 from convexmarket.allocation.simplex import embed
@@ -112,9 +111,8 @@ class KeptSpreadCut:
     def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
         """Interpolate this cut at low and another at high; return the minimising eta and minimum.
 
-        The multipliers are interpolated linearly in eta. The costs are then quadratic in eta. They
-        are below their chord by at most ``(high - low)/4`` times the increase of the slopes. The
-        minimum over the simplex is concave along the chord, and lower by at most this difference.
+        The costs of averaged multipliers are quadratic in eta. They are below their chord by at
+        most ``(high - low)/4`` times the increase of the slopes. So is the concave minimum.
         """
         start, width, more, dip = self._concave(low), high - low, 0.0, 0.0
         slope = float(self.slopes.min())  # the slope of the concave part as eta tends to infinity
@@ -162,29 +160,33 @@ class Linearizer:
         """Return the cut at a point, which touches the objective if the multipliers are optimal.
 
         Each constraint of the view has a multiplier; None stands for zero. ``hints`` are the
-        multipliers at the atoms with kinks. If the cut is below the objective at the solver's
-        point, the point is refined.
+        multipliers at the atoms with kinks. A point whose cut is not tight is refined.
         """
         view, point = self.view, weights[self.view.active]
         point = (1 - _INWARDS) * point + _INWARDS / point.size
         parts = view.parts(embed(point, view.active), eta)
         value, scale = sum(parts), sum(map(abs, parts)) or 1.0
 
-        def bounds(point: Floats) -> Floats:
-            return self._bounds(point, eta, multipliers, hints)
+        def bounds_at(point: Floats) -> Floats:
+            return self.bounds(point, eta, multipliers, hints, view.terms)
 
         def marginal(point: Floats) -> Floats:
-            costs, slopes = np.split(bounds(point).sum(axis=0)[2:], 2)
+            costs, slopes = np.split(bounds_at(point).sum(axis=0)[2:], 2)
             return costs + eta * slopes
 
-        cut = self._cut(point, eta, bounds(point))
+        cut = self._cut(point, eta, bounds_at(point))
         if not _SHORT[0] < (value - cut(eta)) / scale < _SHORT[1]:
             return cut
         point = _polished(point, marginal)
-        return max(cut, self._cut(point, eta, bounds(point)), key=lambda each: each(eta))
+        return max(cut, self._cut(point, eta, bounds_at(point)), key=lambda each: each(eta))
 
-    def _bounds(
-        self, point: Floats, eta: float, multipliers: Sequence[Floats | None], hints: Hints
+    def bounds(
+        self,
+        point: Floats,
+        eta: float,
+        multipliers: Sequence[Floats | None],
+        hints: Hints,
+        terms: Any,
     ) -> Floats:
         """Return three minorants at a point, whose sum is a lower bound on the Lagrangian.
 
@@ -195,7 +197,7 @@ class Linearizer:
         view = self.view
         view.place(embed(point, view.active), eta)
         bounds = np.zeros((3, 2 + 2 * point.size))
-        for part in view.terms:
+        for part in terms:
             least = self._least(part[2])
             kind = 2 if part is self._spread else 1 if np.isfinite(least) else 0
             bounds[kind] += self.minorant(part[2], 1.0, hints)
@@ -254,12 +256,10 @@ def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
     """Return weights near ``a`` at which the marginal costs of the sellers are closer to equal.
 
     A solver's weights, and the tangents at them, have half as many correct digits as the objective.
-    One Newton step for the Lagrangian, computed by conjugate residuals, restores these digits. The
-    lower bound is valid at any weights.
+    One Newton step for the Lagrangian restores these digits. The lower bound is valid at any
+    weights.
     """
     here = marginal(a)
-    if not np.isfinite(here).all():
-        return a
     sells = (a.size * a > _SELLS) | (here < here @ a)
     unit = np.where(sells, np.sqrt(a), 0.0)
     sum_ = unit / np.linalg.norm(unit)
@@ -267,15 +267,12 @@ def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
     def level(u: Floats) -> Floats:  # project on changes that preserve the sum of the weights
         return u - sum_ * (sum_ @ u)
 
-    def curvature(u: Floats) -> Floats:
-        step = unit * level(u)
-        share = np.max(np.abs(step[sells]) / a[sells], initial=0.0)
-        if not 0 < share < np.inf:
-            return np.zeros(a.size)
-        return level(unit * (marginal(a + _STEP / share * step) - here)) * share / _STEP
+    def excess(u: Floats) -> Any:
+        return level(unit * marginal(a + unit * level(u)))
 
-    operator = LinearOperator((a.size, a.size), matvec=curvature, dtype=float)
-    aim = -level(unit * here)
-    step = unit * level(minres(operator, aim, rtol=1e-10, maxiter=_RESIDUALS)[0])
-    polished = a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
-    return polished if np.isfinite(polished).all() else a
+    with suppress(ValueError):  # a marginal cost is not finite
+        how: Any = {"method": "minres", "line_search": None, "iter": 1}
+        how |= {"rdiff": _STEP, "inner_maxiter": _RESIDUALS}
+        step = unit * level(np.asarray(newton_krylov(excess, 0.0 * a, **how)))
+        return a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
+    return a

@@ -1,14 +1,9 @@
 """Search over eta by branch and bound, for any solver of the market at a given eta.
 
-A solve at a feasible eta gives a point, hence an upper bound, and a cut
-(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. A solve at
-an infeasible eta proves that all smaller or all larger eta are infeasible. The search splits
-the interval with the lowest bound at an eta, and solves the market there unless the cuts exclude a
-better point. It ends when no interval can contain a point that is better by more than the gap.
-
-An error for an optimum that is not attained requires a proof. First, a certified bound for all eta
-up to twice the outermost eta must exceed the objective at a much more distant eta. Second, the
-objective must not rise again beyond that eta.
+A solve gives a feasible point and a cut (:mod:`convexmarket.allocation.cuts`), which is a lower
+bound at *every* eta, or proves that all smaller or all larger eta are infeasible. The search splits
+the interval with the lowest bound, and solves the market at the split unless the cuts exclude a
+better point. The proof that no optimum is attained is in docs/theory.md, section 9.2.
 """
 
 from __future__ import annotations
@@ -38,7 +33,6 @@ __all__ = [
     "Evaluated",
     "Excluded",
     "Runner",
-    "SearchResult",
     "allocation_of",
     "first_look",
     "search_eta",
@@ -96,11 +90,6 @@ class Evaluated:
         """Value to which gaps are relative: |objective|, or a part of ``scale`` if larger."""
         return max(abs(self.objective), _CANCELLED * self.scale)
 
-    @property
-    def short(self) -> float:
-        """Relative gap between the objective and the cut at this eta."""
-        return (self.objective - self.cut(self.eta)) / self.aim
-
 
 class Excluded(NamedTuple):
     """A proof that no eta with ``low < eta < high`` is feasible; low is 0 or high is inf."""
@@ -108,13 +97,6 @@ class Excluded(NamedTuple):
     low: float
     high: float
     pieces: tuple[str, ...]
-
-
-class SearchResult(NamedTuple):
-    """The best point of a search, and a lower bound for all eta."""
-
-    best: Evaluated
-    bound: float
 
 
 class Runner(Protocol):
@@ -264,10 +246,10 @@ def search_eta(
     runner: Runner,
     first: float,
     gap: float,
-    max_solves: int,
-    progress: Callable[[SolveRecord], None] | None,
+    max_solves: int = 200,
+    progress: Callable[[SolveRecord], None] | None = None,
     time_limit: float = np.inf,
-) -> SearchResult:
+) -> tuple[Evaluated, float]:
     """Compute the best point and a lower bound for all eta, starting at ``first``.
 
     The search also ends if the gap is due to the accuracy of the solver.
@@ -311,7 +293,8 @@ def search_eta(
                 if search.solve(eta) is None:
                     halves = [(known, low, high)]
                 else:
-                    slack = 1.1 * search.best.short
+                    best = search.best
+                    slack = 1.1 * (best.objective - best.cut(best.eta)) / best.aim
                     slack = slack if slack <= max(10 * gap, _ACCURACY) else 0.0
             except SolverError as error:
                 failure = error if first / _NEAR < eta < first * _NEAR else failure
@@ -331,33 +314,32 @@ def search_eta(
         best = search.best
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
             raise failure
-    return SearchResult(search.best, bound)
+    return search.best, bound
 
 
 def allocation_of(
-    result: SearchResult,
+    best: Evaluated,
+    bound: float,
     runner: Runner,
     market: Market,
     method: str,
     gap: float,
-    began: float,
-    **settings: Any,
 ) -> Allocation:
-    """Build the allocation from the best point, which has weights of the active sellers only."""
-    best, ends = result.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
+    """Build the allocation from the best point, with weights of all or of the active sellers."""
+    ends = zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
+    full = best.weights.size == market.form.active.size
     return Allocation(
-        weights=embed(best.weights, market.form.active),
+        weights=best.weights if full else embed(best.weights, market.form.active),
         eta=best.eta,
         objective=best.objective,
-        lower_bound=min(result.bound, best.objective),  # exclude rounding errors
+        lower_bound=min(bound, best.objective),  # exclude rounding errors
         multiplier=best.cut.price / best.eta,
         method=method,
-        seconds=time.perf_counter() - began,
+        seconds=0.0,  # measured by ``allocate``
         scale=best.scale,
         tolerance=gap,
         solves=tuple(runner.records),
         binding=tuple(name for name, end in ends if best.eta == end),
-        **settings,
     )
 
 

@@ -22,7 +22,8 @@ lower bounds are the cuts of :class:`Projections`, which are valid for any error
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import cvxpy as cp
@@ -30,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
+from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.eta_search import Evaluated, allocation_of, first_look, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import (
@@ -51,7 +53,6 @@ from convexmarket.allocation.views import (
 from convexmarket.checks import check_choice, check_instance, check_positive, shown
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
-from convexmarket.sellers import Sellers
 
 __all__ = ["ConvexProgram", "FixedEtaProblem", "Formulation", "declare", "line_search"]
 
@@ -65,8 +66,9 @@ _SAME = 1e3
 class FixedEtaProblem(DeclaredMarket):
     """The dual or the projection of the papers' problem at a fixed eta, made by :func:`declare`.
 
-    The dual is scaled by a typical price at the declared eta. The parameter of the projection is
-    beta. The value of the projection is scaled by m^2 and differs from the market's objective.
+    The dual is scaled by a typical price at the declared eta. If ``unitless``, this price is also
+    the unit of its value. The parameter of the projection is beta. The value of the projection is
+    scaled by m^2 and differs from the market's objective.
 
     Attributes
     ----------
@@ -76,7 +78,9 @@ class FixedEtaProblem(DeclaredMarket):
         Eta, or beta for the projection.
     """
 
-    def __init__(self, market: Market, eta: float, formulation: Formulation) -> None:
+    def __init__(
+        self, market: Market, eta: float, formulation: Formulation, unitless: bool = False
+    ) -> None:
         self.formulation, (restricted, sellers) = formulation, market.form.restricted()
         form = restricted.standard
         if form is None or form.mu == 0:
@@ -96,7 +100,7 @@ class FixedEtaProblem(DeclaredMarket):
             payments = self.parameter * (form.gamma / price * psi)
             prices = margin + caps + payments >= tau  # multipliers proportional to the weights
             self._weights = spread_out(prices.dual_variables[0], sellers) / price
-            value = price * (tau - form.max_weight * cp.sum(caps))
+            value = (1.0 if unitless else price) * (tau - form.max_weight * cp.sum(caps))
             objective = cp.Maximize(value + form.sigma * inverse_of(self.parameter))
             items = [prices, cp.norm(margin, 2) <= form.mu / price]
         else:
@@ -253,34 +257,32 @@ class _Solved(Projections):
             )
         super().__init__(projectable[0])
         check_feasible(standard, standard.virtual_costs.size, standard.virtual_costs.size)
-        self.standard, self.formulation, self._eta = standard, formulation, np.inf
+        self.standard, self.formulation = standard, formulation
         self.solver, self.options = check_solver(solver), options
+        costs = Market(market.sellers, market.objective.without_noise, market.constraints)
+        self.conic, self.active = Conic(costs, solver), projectable[1]
+        self.problem: FixedEtaProblem | None = None
 
-    def _declare(self, eta: float) -> None:
-        """Declare the market without noise, scaled to order one for absolute tolerances."""
-        form, m = self.standard, self.standard.virtual_costs.size
-        cost = float(form.virtual_costs.mean()) or 1.0
-        money = form.mu / np.sqrt(m) + form.gamma * eta * cost
-        cap = max(1.0, form.max_weight * m) if form.max_weight < 1 else None
-        sellers = Sellers(virtual_costs=form.virtual_costs / cost)
-        unitless = Market.standard(sellers, mu=form.mu / money, sigma=0, gamma=1, cap=cap)
-        self.unit, self._eta = form.gamma * cost / money, eta
-        self.problem = declare(unitless, eta * self.unit, self.formulation)
+    def _declared(self, eta: float) -> FixedEtaProblem | FixedEta:
+        """Return the problem without noise at eta, scaled to order one for absolute tolerances."""
+        if self.formulation == "primal":
+            return self.conic.declare(eta)
+        if self.problem is None or not 1 / _SAME <= eta / self.problem.eta <= _SAME:
+            self.problem = FixedEtaProblem(self.conic.market, eta, self.formulation, unitless=True)
+        self.problem.eta = eta
+        return self.problem
 
     def solve(self, eta: float) -> Evaluated:
         """Solve at eta, and compute a lower bound by the projection."""
-        start, form = time.perf_counter(), self.standard
-        if not 1 / _SAME <= eta / self._eta <= _SAME:
-            self._declare(eta)
-        self.problem.eta = eta * self.unit
-        status = run_solver(self.problem, self.solver, self.options)
+        start, form, problem = time.perf_counter(), self.standard, self._declared(eta)
+        status = run_solver(problem, self.solver, self.options)
         if status not in SOLVED:
             raise SolverError(
                 f"{self.solver} {solver_version(self.solver)} failed on the {self.formulation} "
                 f"formulation at eta = {eta:.10g} (status {status}); try "
                 "formulation='projection' or another solver"
             )
-        cut, raw = super().solve(eta).cut, self.problem.weights
+        cut, raw = super().solve(eta).cut, problem.weights[self.active]
         # Remove the tiny weights of interior-point methods, unless all sellers are needed.
         cheap = eta * cut.slopes < cut.price
         if np.count_nonzero(cheap) * form.max_weight >= 1:
@@ -297,15 +299,15 @@ def line_search(
     solver: str = "CLARABEL",
     solver_options: Mapping[str, Any] | None = None,
     gap: float = 1e-6,
-    max_solves: int = 200,
     start: float | None = None,
-    progress: Callable[[SolveRecord], None] | None = None,
-    time_limit: float = np.inf,
+    *limits: Any,
 ) -> Allocation:
-    """Allocate privacy by a formulation of the papers' problem; see :func:`allocate`."""
-    began, runner = time.perf_counter(), _Solved(market, formulation, solver, solver_options)
+    """Allocate privacy by a formulation of the papers' problem; see :func:`search_eta`."""
+    runner = _Solved(market, formulation, solver, solver_options)
     first = first_look(runner.form, start)
-    result = search_eta(runner, first, gap, max_solves, progress, time_limit)
-    settings = {"formulation": formulation, "solver": runner.solver}
-    settings["solver_version"] = solver_version(runner.solver)
-    return allocation_of(result, runner, market, "line_search", gap, began, **settings)
+    best = search_eta(runner, first, gap, *limits)
+    allocation = allocation_of(*best, runner, market, "line_search", gap)
+    version = solver_version(runner.solver)
+    return replace(
+        allocation, formulation=formulation, solver=runner.solver, solver_version=version
+    )

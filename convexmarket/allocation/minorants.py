@@ -1,12 +1,10 @@
 r"""Affine minorants of convex CVXPY expressions, including at kinks.
 
-A convex expression has one tangent where it is smooth, and many tangents at a kink. The subgradient
-that CVXPY returns at a kink rarely proves a tight bound, but the multipliers of a solved problem
-prove one. Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support
-function of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``.
-:class:`Lifted` replaces each argument of such an atom by a variable. The multiplier of the equation
-between the variable and the argument approximates the best v, and :class:`Minorants` projects the
-multiplier on V. The bound holds for any error of the solver.
+The subgradient that CVXPY returns at a kink rarely proves a tight bound. Every atom with a kink (a
+maximum, a norm, a sum of largest entries) is the support function of a set V,
+``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``. :class:`Lifted`
+replaces each argument of such an atom by a variable. The multiplier of their equation approximates
+the best v, and :class:`Minorants` projects it on V (docs/theory.md, section 9.2).
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def solve_projections(
 
     The target gap is at most 1e-10; a larger gap would save little time.
     """
-    began, projectable = time.perf_counter(), ProjectableForm.of(market.form)
+    projectable = ProjectableForm.of(market.form)
     if projectable is None:
         raise NotSupportedError(
             "projections support sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
@@ -214,8 +214,8 @@ def solve_projections(
         )
     runner = Projections(projectable[0])
     first = first_look(runner.form, start)
-    result = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
-    allocation = allocation_of(result, runner, market, "projections", gap, began)
+    best = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
+    allocation = allocation_of(*best, runner, market, "projections", gap)
     allocation.warn_if_loose(
         gap, "the bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )

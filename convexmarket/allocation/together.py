@@ -14,15 +14,17 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 
-from convexmarket.allocation.allocation_result import Allocation, CertifiedPurchase
+from convexmarket.allocation.allocation_result import Allocation, Together
 from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.conic import Conic
+from convexmarket.allocation.eta_search import Evaluated
 from convexmarket.allocation.simplex import Floats
 from convexmarket.allocation.solver_calls import SOLVED, run_solver
 from convexmarket.allocation.views import numbers
@@ -42,50 +44,6 @@ _ROUNDS, _STEPS = 3, 24
 _REACH, _LEAST = 0.5, 1e-4
 #: Relative weight of a penalty on excess sales, and excess attributed to the solver's accuracy.
 _PENALTY, _SOLVER_ERROR = 100.0, 1e-9
-
-
-@dataclass(frozen=True, eq=False)
-class Together(CertifiedPurchase):
-    """Purchases of several buyers from the same sellers.
-
-    Attributes
-    ----------
-    allocations : tuple of Allocation
-        Allocation of each buyer, without a lower bound.
-    objective, lower_bound : float
-        Sum of the objectives of all buyers, and a lower bound on it.
-    prices : ndarray, shape (m,)
-        Price of a unit of each seller's privacy; 0 if its limit does not bind.
-    n_solves : int
-        Number of convex programs solved by a solver.
-    scale : float
-        Sum of the absolute weighted terms, to which the gap is relative.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1)
-    >>> cm.allocate_together([market, market], [cm.MaxEpsilon(1.5)]).gap < 1e-6
-    True
-    """
-
-    allocations: tuple[Allocation, ...]
-    objective: float
-    lower_bound: float
-    prices: Floats
-    n_solves: int
-    seconds: float
-    scale: float
-
-    @property
-    def epsilon(self) -> Floats:
-        """The total guarantee that each seller sells, shape (m,)."""
-        return np.sum([allocation.epsilon for allocation in self.allocations], axis=0)
-
-    def __repr__(self) -> str:
-        values = f"objective={self.objective:.10g}, gap={self.gap:.1e}, {self.n_solves} solves"
-        return f"Together({len(self.allocations)} buyers, {values})"
 
 
 def allocate_together(
@@ -135,35 +93,26 @@ def allocate_together(
     began = time.perf_counter()
     check_positive("gap", gap)
     buyers = _Buyers(markets, constraints, solver, solver_options)
-    proof, bound, points = np.zeros(buyers.limit.size), -np.inf, []
-    start = alone = buyers.alone(proof, None, 1e-2)
+    start = buyers.alone(0.0 * buyers.limit, [None] * len(buyers.conics), 1e-2)
+    points, proofs = list[Any](), list[Any]()
     for _ in range(_ROUNDS):
         point, prices = buyers.descend(start, gap)
+        start = buyers.alone(prices, [each.eta for each in point], gap / 4)
+        bound = sum(each.lower_bound for each in start) - float(prices @ buyers.limit)
         points.append(point)
-        start, best = buyers.alone(prices, point, gap / 4), min(points, key=buyers.rank)
-        objective, scale = _sum(best, "objective"), _sum(best, "scale")
-        proven = _sum(start, "lower_bound") - float(prices @ buyers.limit)
-        improved = proven > bound + gap * scale
-        if proven > bound:
-            bound, proof, alone = proven, prices, start
-        if objective - bound <= gap * scale or not improved:
+        proofs.append((bound, prices, start))
+        best, (bound, prices, alone) = min(points, key=buyers.rank), max(proofs, key=itemgetter(0))
+        objective, scale = (sum(getattr(each, x) for each in best) for x in ("objective", "scale"))
+        if objective - bound <= gap * scale:
             break
-    pairs = zip(best, alone, strict=True)
-    result = Together(
-        allocations=tuple(replace(each, multiplier=own.multiplier) for each, own in pairs),
-        objective=objective,
-        lower_bound=min(bound, objective),
-        prices=proof,
-        n_solves=buyers.n_solves + sum(conic.violation.n_solves for conic in buyers.conics),
-        seconds=time.perf_counter() - began,
-        scale=scale,
+    bought = tuple(
+        Allocation(x.weights, x.eta, x.objective, -np.inf, y.multiplier, "together", 0.0, x.scale)
+        for x, y in zip(best, alone, strict=True)
     )
+    spent = buyers.n_solves, time.perf_counter() - began
+    result = Together(bought, objective, min(bound, objective), prices, *spent, scale)
     result.warn_if_loose(gap, "the purchases are feasible, but prices of the limits may not exist")
     return result
-
-
-def _sum(purchases: Sequence[Allocation], name: str) -> float:
-    return sum(getattr(each, name) or 0.0 for each in purchases)
 
 
 class _Charge(Term):
@@ -187,11 +136,7 @@ class _Buyers:
     """The markets of all buyers, and the limits on the total of each seller."""
 
     def __init__(
-        self,
-        markets: Sequence[Market],
-        constraints: Iterable[Constraint],
-        solver: str,
-        options: Any,
+        self, markets: Sequence[Market], constraints: Any, solver: str, options: Any
     ) -> None:
         check_list("markets", markets, "Market")
         typed = bool(markets) and all(isinstance(market, Market) for market in markets)
@@ -210,75 +155,55 @@ class _Buyers:
             )
         self.limit = form.max_epsilon + np.zeros(m)
         self.unit = np.where(self.limit > 0, self.limit, 1.0)
-        self.markets = [Market(b.sellers, b.objective, [*b.constraints, *pieces]) for b in markets]
-        self.conics = [Conic(market, solver, options) for market in self.markets]
-        self.n_solves, self.solver, self.options = 0, solver, options
+        limited = [Market(b.sellers, b.objective, [*b.constraints, *pieces]) for b in markets]
+        self.conics = [Conic(market, solver, options) for market in limited]
+        self.n_solves, self.solver, self.options, self.scale = 0, solver, options, 1.0
 
-    def rank(self, purchases: Sequence[Allocation]) -> tuple[float, float]:
+    def rank(self, purchases: Sequence[Any]) -> tuple[float, float]:
         """Return the relative excess of the purchases over the limits, and their objective."""
-        excess = self.share(each.epsilon for each in purchases) - 1.0
-        return excess if excess > _SOLVER_ERROR else 0.0, _sum(purchases, "objective")
+        excess = float(np.max(sum(each.eta * each.weights for each in purchases) / self.unit)) - 1
+        return max(excess, _SOLVER_ERROR), sum(each.objective for each in purchases)
 
-    def share(self, sold: Iterable[Floats]) -> float:
-        """Return the largest ratio of a seller's total guarantee to its limit."""
-        return float(np.max(sum(sold) * (self.limit > 0) / self.unit))
-
-    def alone(self, prices: Floats, near: Any, gap: float) -> list[Allocation]:
+    def alone(self, prices: Floats, etas: Sequence[Any], gap: float) -> list[Allocation]:
         """Compute each buyer's separate purchase if sales also cost the prices of the limits."""
         bought, settings = [], {"solver": self.solver, "solver_options": self.options, "gap": gap}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LooseCertificateWarning)  # issued later, once
-            for b, start in zip(self.markets, near or [None] * len(self.markets), strict=True):
+            for b, eta in zip((conic.market for conic in self.conics), etas, strict=True):
                 market = Market(b.sellers, b.objective + _Charge(prices), b.constraints)
-                bought.append(allocate(market, start=start, **settings))
-        by_solver = [each for each in bought if each.method == "branch_and_bound"]
-        self.n_solves += sum(len(each.solves) for each in by_solver)
+                bought.append(allocate(market, start=eta, **settings))
+                self.n_solves += len(bought[-1].solves) * (bought[-1].solver is not None)
         return bought
 
-    def step(self, last: Sequence[Allocation], reach: float) -> tuple[list[Allocation], Floats]:
+    def step(self, last: Sequence[Any], reach: float) -> tuple[list[Evaluated], Floats]:
         """Solve the program linearised at given purchases; return new purchases and prices.
 
         Eta changes by a factor of at most ``1 + reach``, and is reduced if the purchases exceed the
         limits.
         """
-        beyond, items, ratios = cp.Variable(nonneg=True), [], list[cp.Variable]()
-        views = [conic.view for conic in self.conics]
-        for view, each in zip(views, last, strict=True):
-            # Linearise eps: eta*a + eta*a_0*(r - 1). Bound 1/eta by a curve and its chord.
-            ends = np.minimum(view.market.form.eta_range, self.limit.sum()) / each.eta
-            low, high = np.clip(ends, 1 - reach, 1 + reach)
-            ratios.append(r := cp.Variable(nonneg=True))
-            inverse = 1.0 / (each.eta * view.inverse_scale)
-            chord = inverse / (low * high) * ((low + high) * (1 + 1e-9) - r)
-            bought = each.eta * view.quantities.weights + each.epsilon * (r - 1)
-            items += [*view.simplex, *view.flat_constraints(), r >= low, r <= high]
-            items += [view.epsilon == bought, view.scaled_inverse <= chord]
-            items.append(view.scaled_inverse >= inverse * cp.inv_pos(r))
-        sizes = map(lambda view, each: view.size(each.weights, each.eta), views, last)
-        sold, scale = cp.sum([view.epsilon for view in views]), sum(sizes)
-        shared = cp.multiply(1.0 / self.unit, sold) <= self.limit / self.unit + beyond
-        costs = cp.sum(cp.hstack([view.objective() for view in views])) / scale
-        program = cp.Problem(cp.Minimize(costs + _PENALTY * beyond), [*items, shared])
+        views, ratios, items = [conic.view for conic in self.conics], [], []
+        for conic, each in zip(self.conics, last, strict=True):
+            ends = np.minimum(conic.ends, self.limit.sum()) / each.eta
+            ratio, around = conic.view.around(each, *np.clip(ends, 1 - reach, 1 + reach))
+            ratios.append(ratio)
+            items += around
+        beyond, sold = cp.Variable(nonneg=True), cp.sum([view.epsilon for view in views])
+        limits = cp.multiply(1.0 / self.unit, sold) <= self.limit / self.unit + beyond
+        self.scale = sum(map(lambda view, x: view.size(x.weights, x.eta), views, last))
+        costs = cp.sum(cp.hstack([view.objective() for view in views])) / self.scale
+        program = cp.Problem(cp.Minimize(costs + _PENALTY * beyond), [*items, limits])
         self.n_solves += 1
         if run_solver(program, self.solver, self.options) not in SOLVED:
-            raise SolverError(
-                f"{self.solver} found no purchases that satisfy the constraints of all buyers; "
-                "try another solver"
-            )
+            raise SolverError(f"{self.solver} found no common purchases; try another solver")
         etas = [each.eta * float(numbers(r)) for each, r in zip(last, ratios, strict=True)]
-        weights = []
-        for conic, eta in zip(self.conics, etas, strict=True):
-            raw = np.maximum(numbers(conic.view.quantities.weights), 0.0)
-            weights.append(conic.repaired(raw / raw.sum(), eta))
-        over, points = max(1.0, self.share(map(np.multiply, etas, weights))), []
-        for view, a, eta in zip(views, weights, etas, strict=True):
-            eta = max(eta / over, view.market.form.eta_low)
-            values = a, eta, view.value(a, eta), -np.inf, np.nan
-            size = view.size(a, eta)
-            points.append(Allocation(*values, method="together", seconds=0.0, scale=size))
-        return points, np.maximum(shared.dual_value, 0.0) * (scale / self.unit)
+        raw = [numbers(view.quantities.weights) for view in views]
+        weights = list(map(Conic.repaired, self.conics, raw, etas))
+        over = max(1.0, float(np.max(sum(map(np.multiply, etas, weights)) / self.unit)))
+        etas = [max(eta / over, each.ends[0]) for eta, each in zip(etas, self.conics, strict=True)]
+        points = list(map(Conic.evaluated, self.conics, weights, etas))
+        return points, np.maximum(limits.dual_value, 0.0) * (self.scale / self.unit)
 
-    def descend(self, start: Sequence[Allocation], gap: float) -> tuple[list[Allocation], Floats]:
+    def descend(self, start: Sequence[Any], gap: float) -> tuple[Sequence[Any], Floats]:
         """Optimise all buyers' eta by repeated steps; return the best purchases and last prices."""
         (best, prices), reach = self.step(start, 0.0), _REACH
         for _ in range(_STEPS):
@@ -287,12 +212,12 @@ class _Buyers:
                 point, prices = self.step(best, reach)
                 best = min(best, point, key=self.rank)
                 excess, gained = np.abs(np.subtract(self.rank(before), self.rank(point)))
-                if excess == 0 and gained <= gap / 10 * _sum(best, "scale"):
+                if excess == 0 and gained <= gap / 10 * self.scale:
                     break
             reach = reach / 4 if best is before else reach
             if reach < _LEAST:
                 break
-        if self.rank(best)[0] > 0:
+        if self.rank(best)[0] > _SOLVER_ERROR:
             raise InfeasibleMarketError(
                 "the buyers' constraints need more privacy than the limits allow the sellers to "
                 "sell; loosen a constraint, or raise the shared limit"

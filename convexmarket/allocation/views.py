@@ -121,11 +121,6 @@ class MarketExpressions:
         """Whether a constraint or an expression contains the guarantees."""
         return any(variable is self.epsilon for variable in item.variables())
 
-    def uses(self, leaf: cp.Variable | cp.Parameter) -> bool:
-        """Whether a term or a constraint contains a variable or a parameter."""
-        items = [*(expression for _, _, expression in self.terms), *self.flat_constraints()]
-        return any(leaf is x for item in items for x in (*item.variables(), *item.parameters()))
-
     @property
     def simplex(self) -> list[cp.Constraint]:
         """The constraint ``sum a = 1``, where the variable is nonnegative."""
@@ -141,9 +136,26 @@ class MarketExpressions:
 
     def program(self) -> tuple[cp.Minimize, list[cp.Constraint]] | None:
         """Return the market as one convex program in (a, 1/eta), or None if it uses guarantees."""
-        if self.uses(self.epsilon):
+        items: list[Any] = [*(part for _, _, part in self.terms), *self.flat_constraints()]
+        if any(self.bounds_epsilon(item) for item in items):
             return None
         return cp.Minimize(self.objective()), [*self.simplex, *self.flat_constraints()]
+
+    def around(
+        self, point: Any, low: float, high: float
+    ) -> tuple[cp.Variable, list[cp.Constraint]]:
+        """Return the constraints if ``eps = eta*a`` is linearised about a point.
+
+        Also return the ratio of eta to its value at the point, which is between low and high. 1/eta
+        is between its curve and its chord.
+        """
+        eta, weights = point.eta, point.weights
+        ratio, inverse = cp.Variable(nonneg=True), 1.0 / (eta * self.inverse_scale)
+        chord = inverse / (low * high) * ((low + high) * (1 + 1e-9) - ratio)
+        sold = eta * self.quantities.weights + eta * weights * (ratio - 1)
+        items = [*self.simplex, *self.flat_constraints(), self.epsilon == sold, ratio >= low]
+        items += [ratio <= high, self.scaled_inverse >= inverse * cp.inv_pos(ratio)]
+        return ratio, [*items, self.scaled_inverse <= chord]
 
     def place(self, weights: Floats, eta: float) -> None:
         """Set the values of the unknowns to those at a point."""
@@ -156,10 +168,6 @@ class MarketExpressions:
         self.place(weights, eta)
         with np.errstate(all="ignore"):  # the value is NaN outside a domain
             return [float(numbers(expression)) for _, _, expression in self.terms]
-
-    def value(self, weights: Floats, eta: float) -> float:
-        """Evaluate the objective at weights, shape (m,), and eta."""
-        return sum(self.parts(weights, eta))
 
     def size(self, weights: Floats, eta: float) -> float:
         """Sum the absolute weighted terms, to which gaps are relative."""

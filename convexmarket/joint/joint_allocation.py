@@ -188,7 +188,7 @@ def allocate_jointly(
             descents[-1].run(tol, most)
         if convex and step.form is not None and joint.noise != "realised":
             search = GlobalSearch(descents[0], tol)
-            bound = search_eta(search, descents[0].eta, gap, MAX_SOLVES, None).bound
+            bound = search_eta(search, descents[0].eta, gap, MAX_SOLVES, None)[1]
             if search.best is not descents[0]:  # alternate from the best eta of the search
                 descents.append(Descent(joint, step, search.best.model))
                 descents[-1].eta = search.best.eta
