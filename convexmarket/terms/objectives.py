@@ -183,7 +183,8 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
             f"Sigma has the eigenvalue {eigenvalues.min():g}; give a positive semidefinite matrix, "
             "such as a covariance"
         )
-    vectors = sparse.block_diag([block.eigenvectors.T for block in blocks], format="csr")
+    parts = [sparse.coo_array(block.eigenvectors.T) for block in blocks]
+    vectors = sparse.block_diag(parts, format="csr")
     some = eigenvalues > 1e-15 * eigenvalues.max()
     scaled = sparse.diags_array(np.sqrt(eigenvalues[some])) @ vectors[some]
     return sparse.csr_array(scaled[:, np.argsort(order)])
