@@ -138,6 +138,8 @@ def test_price_explains_how_mu_and_sigma_are_chosen(given):
     constants = f"{mu:.3g} and {sigma:.3g}"
     assert re.search(rf"^error: give --mu and --sigma: .* is {constants}, see", plain(done.stderr))
     assert constants in plain(invoke("price", "--help").stdout)
+    zero = invoke("price", "sellers.csv", *terms, "--mu", "1", "--sigma", "0")
+    assert "sigma must be a finite number > 0" in plain(zero.stderr)
 
 
 def test_the_schema_is_printed_as_json():

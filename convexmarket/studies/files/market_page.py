@@ -94,7 +94,6 @@ def _classification(report: Report, runs: Runs) -> None:
 
 
 def _against_naive(report: Report, errors: Frame) -> None:
-    """Compare a model with the naive model on paired draws, at each point and on average."""
     model, naive = errors.columns
     verdicts = errors.groupby(["scenario", "gamma"]).apply(
         lambda rows: compare(rows[model], rows[naive]).verdict
@@ -170,7 +169,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     report.claim(
         "Truthful prices exist by construction",
         holds=verdicts == "by construction",
-        detail="The table of runs gives the reason for each variant.",
+        detail="The appendix gives the reason for each variant.",
     )
     if is_swept.any():
         caption = "Error against expected payments at each swept value. Lower errors are better."
@@ -224,7 +223,6 @@ def _at_equal_payments(problem: Any, curves: Frame) -> Iterator[str]:
 
 
 def _comparison(problem: Any, draws: Frame) -> str:
-    """Compare the two variants named in the file on paired draws of the sellers."""
     if (pair := problem.run.compare) is None:
         return ""
     texts: list[str] = []
