@@ -60,7 +60,7 @@ def price(
     constants of a learner's risk, such as 3.15 and 45.3 for a logistic model with ten features
     (docs/howto/choose.md). --budget bounds the average payments over the prior.
     """
-    from convexmarket.checks import check_nonnegative
+    from convexmarket.checks import check_nonnegative, check_positive
     from convexmarket.deal import certificate_of
     from convexmarket.deal import price as offer
     from convexmarket.io import check_place
@@ -89,7 +89,7 @@ def price(
         else:
             ui.check_other_place(target, file, "the list of reports", force=force)
             check_place(certificate_of(target), force=force)
-        weights = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
+        weights = check_nonnegative("mu", mu), check_positive("sigma", sigma)
         deal = offer(
             table,
             prior=parse_prior(prior),

@@ -106,7 +106,6 @@ class Execution:
         calls: Mapping[str, tuple[Any, ...]],
         known: Callable[[str], Reply | None],
     ) -> Iterator[tuple[str, Reply]]:
-        """Yield the key and the reply of each call as soon as the call ends."""
         jobs = min(self.jobs if self.jobs > 0 else cpu_count(), max(len(calls), 1))
         if jobs == 1 and not self._limits:
             for key, arguments in calls.items():
@@ -227,7 +226,6 @@ class Journal:
         sync_folder(place.parent)
 
     def _open(self, path: Any) -> None:
-        """Lock the file and read its records."""
         if not lock(self._file):
             raise ParameterError(f"journal: another study is writing {path}; name another file")
         self._file.seek(0)

@@ -14,7 +14,6 @@ from convexmarket.studies.study_page import finish, with_legend
 
 _QUANTITIES = ["sellers", "bought", "eta", "payments", "loss", "paid_loss", "largest_epsilon"]
 _QUANTITIES += ["largest_weight"]
-#: Line styles of the plotted plans.
 _STYLES = ("-", "--", ":", "-.")
 
 

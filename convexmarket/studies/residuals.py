@@ -97,7 +97,6 @@ def _largest(value: Any) -> float:
 
 
 def _gradient(expression: cp.Expression, multiplier: Floats) -> dict[cp.Variable, Floats]:
-    """Compute the gradient of ``multiplier @ expression``, or NaN where no gradient exists."""
     try:
         slopes: dict[cp.Variable, Any] = expression.grad
     except (TypeError, ValueError):  # no gradient exists, as for an entropy at 0

@@ -282,7 +282,6 @@ def _settings(
 
 
 def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
-    """Return the subproblems of one entry of ``problems``."""
     if isinstance(entry, Problem):
         return entry
     if isinstance(entry, Market):

@@ -46,8 +46,7 @@ _FAILED: dict[type[Exception], str] = {
     errors.ConvexMarketError: "failed",
 }
 
-#: Columns with the results of an audit.
-_AUDITED = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
+AUDITED = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
 
 CAVEATS = (
     "The sellers are given, or drawn from a prior; other sellers lead to other results.",
@@ -127,10 +126,17 @@ class Study:
             checks.check_instance(f"markets: {name!r}", market, (Market, Callable), kinds)
         if (learner is None) != (data is None):
             raise errors.ParameterError("learner and data belong together; give both, or neither")
-        has_fit = learner is None or callable(getattr(learner, "fit", learner))
-        if isinstance(learner, type) or not has_fit:
-            kinds = "a learner such as PrivateLogisticRegression(), or a function that returns one"
+        is_valid = learner is None or callable(learner)
+        if callable(fit := getattr(learner, "fit", None)):
+            accepted = inspect.signature(fit).parameters.values()
+            is_valid = any(x.name == "epsilon" or x.kind is x.VAR_KEYWORD for x in accepted)
+        if isinstance(learner, type) or not is_valid:
+            kinds = "a learner with fit(X, y, epsilon=...), or a function that returns one"
             raise errors.ParameterError(f"learner must be {kinds}, got {checks.shown(learner)}")
+        self._is_drawn = any(_DRAWN in _parameters(each) for each in self.markets.values())
+        if self.draws > 1 and not self._is_drawn:
+            remedy = "pass functions such as lambda draw: cm.Market(...), or give noise_draws"
+            raise errors.ParameterError(f"draws is {draws}, but no market uses draw; {remedy}")
         kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
         checks.check_instance("data", data, (MarketData, RegressionData, type(None)), kinds)
         idle, known = set(self.axes), {*self.axes, _DRAWN}
@@ -234,13 +240,15 @@ class Study:
         plain = {name: m.formula for name, m in self.markets.items() if isinstance(m, Market)}
         facts = {"axes": self.axes, "draws": self.draws, "seed": self.seed, "formulas": plain}
         facts["caveats"] = [*CAVEATS, *([] if self.learner is None else [_CAVEAT_OF_LEARNERS])]
+        if self.learner is not None:
+            facts["constant_error"] = constant_error(self.data)
         joined = {name: _joined(parts, keys[name]) for name, parts in tables.items()}
         return Runs(kind="study", keys=keys, tables=joined, facts=facts)
 
     def _points(self) -> list[Row]:
         """Return the labels of each run: its market, its value on each axis, and its draw."""
         points, axes = list[Row](), dict[str, Any](self.axes)
-        if any(_DRAWN in _parameters(each) for each in self.markets.values()):
+        if self._is_drawn:
             axes[_DRAWN] = range(self.draws)
         for name, market in self.markets.items():
             wanted = _parameters(market) | _parameters(self.learner)
@@ -268,6 +276,13 @@ def _parameters(function: Any, *, required: bool = False) -> set[str]:
     return {each.name for each in listed if not required or each.default is each.empty}
 
 
+def constant_error(data: Any) -> float:
+    """Compute the test error of the best constant: a mean squared error or a share of errors."""
+    is_number = isinstance(data, RegressionData)
+    counts = np.unique(data.y_test, return_counts=True)[1]
+    return float(np.var(data.y_test) if is_number else 1 - counts.max(initial=0) / counts.sum())
+
+
 def _made(entry: Any, point: Row, seed: int) -> Any:
     """Return a market or learner. A function is called with axis values and a generator."""
     if hasattr(entry, "fit"):
@@ -282,7 +297,6 @@ def _made(entry: Any, point: Row, seed: int) -> Any:
 
 
 def _definition(entry: Any, point: Row, seed: int) -> str:
-    """Return a text that identifies the definition of a market or learner in a journal."""
     try:
         made = _made(entry, point, seed)
         return market_digest(made) if isinstance(made, Market) else repr(made)
@@ -403,7 +417,7 @@ def _audit(market: Market, plan: Row) -> Row:
         summary = audit_incentives(market, **options).summary()
     except errors.ConvexMarketError as error:
         return {"message": str(error)}
-    return {_AUDITED.get(name, name): value for name, value in summary.items()} | {"message": ""}
+    return {AUDITED.get(name, name): value for name, value in summary.items()} | {"message": ""}
 
 
 def _train(

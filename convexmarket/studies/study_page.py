@@ -13,6 +13,7 @@ from convexmarket.report import Report, escape_markdown, format_number
 _SHOWN = ["status", "error", "payments", "expected_payments", "eta", "n_bought", "epsilon_max"]
 _SHOWN += ["test_error", "objective", "gap"]
 _WORDS = {"eta": "total privacy η", "error": "error: objective without payments"}
+_HONEST = "No tested misreport is profitable"
 #: Largest number of failed runs that the statements describe.
 _NAMED = 5
 
@@ -23,23 +24,41 @@ def _axes(runs: Any) -> list[str]:
 
 def statements(runs: Any) -> list[str]:
     """Describe the solved and failed runs, and the results of the audits, in sentences."""
-    table, audits = runs.tables["runs"], runs.tables["audits"]
+    table = runs.tables["runs"]
     solved, failed = table[table.status == "solved"], table[table.status != "solved"]
     largest = f", with a relative gap of at most {solved['gap'].max():.1e}" if len(solved) else ""
     texts = [f"{len(solved)} of {len(table)} runs were solved{largest}."]
-    for row in failed.head(_NAMED).to_dict("records"):
+    for row in failed.head(_NAMED).astype(object).fillna("").to_dict("records"):
         at = "".join(f", {name} = {row[name]}" for name in _axes(runs) if row[name] != "")
         texts.append(f"{row['market']}{at}: {row['status']}. {row['message']}")
     if len(failed) > _NAMED:
         texts.append(f"{len(failed) - _NAMED} more runs failed; see the table of runs.")
     for verdict, names in solved.groupby("incentives", sort=False).market.unique().items():
-        texts.append(f"Truthful prices exist {verdict}: {', '.join(names)}.")
-    if "max_gain" in audits and len(audited := audits[audits.max_gain.notna()]):
-        honest = audited.incentive_compatible.astype(bool).all()
-        gain = f"a seller gained {audited.max_gain.max():.3g}"
-        result = "no seller gained by a misreport" if honest else gain
-        texts.append(f"Of {len(audited)} audited markets, {result}.")
+        known = str(verdict).replace("by", "guaranteed by")
+        texts.append(f"The existence of truthful prices is {known}: {', '.join(names)}.")
+    if "test_error" in table and (constant := runs.facts.get("constant_error")) is not None:
+        count = f"the models of {(table.test_error >= constant).sum()} of {len(table)} runs"
+        texts.append(f"The best constant has test error {constant:.4g}; {count} are no better.")
+    audits, coverage = _audited(runs)
+    if len(audits):
+        honest = audits.incentive_compatible.astype(bool).all()
+        gain = f"A tested misreport gains {audits.max_gain.max():.3g}."
+        texts.append(f"{_HONEST + '.' if honest else gain} {coverage}")
     return texts
+
+
+def _audited(runs: Any) -> tuple[Any, str]:
+    """Return the completed audits, and a sentence with the numbers of markets and sellers."""
+    audits: Any = runs.tables.get("audits", pd.DataFrame())
+    audits = audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
+    if audits.empty:
+        return audits, ""
+    what, count, rest = "plans" if "plan" in audits else "markets", f"{len(audits):,}", "."
+    if runs.keys["audits"] == runs.keys.get("runs") and len(audits) < len(runs.tables["runs"]):
+        count += f" of {len(runs.tables['runs']):,}"
+        rest = "; there is no audit of the others."
+    most = audits.sellers_audited.max()
+    return audits, f"Audited {what}: {count}, with up to {most:,.0f} sellers each{rest}"
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
@@ -75,8 +94,8 @@ def fill(report: Report, runs: Any) -> None:
     for text in others:
         report.add(escape_markdown(text))
     report.add(plot(runs).figure, "Payments and error of each market", name="trade-off")
-    shown = table[[*names, *(name for name in _SHOWN if name in table)]]
-    report.add(shown.dropna(axis=1, how="all"), "The runs", name="overview", keys=names)
+    shown = table[[*names, *(name for name in _SHOWN if name in table)]].dropna(axis=1, how="all")
+    report.add(shown, "The runs (error: objective without payments)", name="overview", keys=names)
     if formulas := runs.facts.get("formulas"):
         problems = pd.DataFrame({"market": formulas.keys(), "problem": formulas.values()})
         report.add(problems, "The markets", name="markets", keys=["market"])
@@ -85,23 +104,21 @@ def fill(report: Report, runs: Any) -> None:
 
 def finish(report: Report, runs: Any) -> None:
     """Add the verdicts of the audits, the caveats and all tables to a report."""
-    audits: Any = runs.tables.get("audits", pd.DataFrame())
-    audits = audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
+    audits, coverage = _audited(runs)
     if len(audits):
         audits = audits.set_index([k for k in runs.keys["audits"] if k not in ("model", "value")])
-        report.claim(
-            "No seller gains from any misreport",
-            holds=audits.incentive_compatible.astype(bool),
-            detail=f"The largest gain is {audits.max_gain.max():.1e}.",
-        )
-        report.claim(
-            "No truthful seller loses",
-            holds=audits.individually_rational.astype(bool),
-            detail=f"The smallest surplus is {format_number(audits.min_surplus.min())}.",
-        )
+        gain = f"The largest gain is {audits.max_gain.max():.1e}. {coverage}"
+        report.claim(_HONEST, holds=audits.incentive_compatible.astype(bool), detail=gain)
+        surplus = f"The smallest surplus is {format_number(audits.min_surplus.min())}. {coverage}"
+        rational = audits.individually_rational.astype(bool)
+        report.claim("No audited seller loses by a truthful report", holds=rational, detail=surplus)
     caveats = "\n".join(f"- {escape_markdown(text)}" for text in runs.facts["caveats"])
     report.add(caveats, appendix=True)
     for name, table in runs.tables.items():
         if len(table):
             caption, stem = name.replace("_", " ").capitalize(), name.replace("_", "-")
-            report.add(table, caption, name=stem, keys=runs.keys[name], appendix=True)
+            shown = table.drop(columns="reason", errors="ignore")
+            report.add(shown, caption, name=stem, keys=runs.keys[name], appendix=True)
+        for reason, rows in table.groupby("reason", sort=False) if "reason" in table else ():
+            text = f"({', '.join(rows.market.unique())}): {rows.incentives.iloc[0]}; {reason}."
+            report.add(escape_markdown(f"Existence of truthful prices {text}"), appendix=True)

@@ -21,7 +21,6 @@ GROUP = ["problem_class", "setting"]
 _VERIFIED = 1e-6  # largest residual at which a value counts as proven
 _REFUTES = 1e-5  # relative improvement by which a proven value refutes a reference
 _SHIFT = 0.01  # seconds added to each time to reduce the influence of very short times
-#: Numeric measurements of each solve.
 OF_SOLVE = ["compilation_s", "solver_s", "recovery_s", "total_s", "objective", "scale", *RESIDUALS]
 _TEXTS = ["status", "message", "again_status", "again_message"]
 _MEASURED = [prefix + name for prefix in ("", AGAIN) for name in OF_SOLVE]

@@ -71,6 +71,7 @@ def test_run_of_a_regression_market_states_the_unit_of_an_error(here, monkeypatc
             "prior family 'unifrm' is unknown",
         ),
         (["price", "sellers.csv", *PRICE, "--gamma", "0", "--out", "o.csv"], "gamma must be a"),
+        (["price", "sellers.csv", *PRICE, "--sigma", "0", "--out", "o.csv"], "sigma must be a"),
         (["price", "sellers.csv", *PRICE, "--cap", "0.5", "--out", "o.csv"], "cap >= 1"),
         (["price", "sellers.csv", *PRICE, "--out", "sellers.csv"], "is the list of reports"),
         (["price", "sellers.csv", *PRICE, "--out", "o.txt"], "o.txt ends in neither .csv nor"),

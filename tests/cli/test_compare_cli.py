@@ -81,6 +81,7 @@ def test_a_file_of_kind_solvers_is_run_and_its_report_rewritten(compared, tmp_pa
         (["--classes", "nonesuch"], "classes names 'nonesuch'"),
         (["--classes", "ridge"], "no problem has a subproblem of the classes ridge"),
         (["--time-limit", "nan"], "time_limit must be"),
+        (["nosuch"], "nosuch is neither a file nor a problem class; known are 'allocation'"),
     ],
 )
 def test_invalid_options_are_reported_before_any_run(market, tmp_path, arguments, words):

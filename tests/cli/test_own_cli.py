@@ -28,7 +28,7 @@ def test_init_and_buy_lead_from_a_table_to_a_recorded_sale(here):
     assert "Wrote market.toml Replace every" in text
     refused = invoke("run", "market.toml")
     assert refused.exit_code == 2
-    assert "data.features.age is '?', a placeholder" in plain(refused.stderr)
+    assert "data.features.age, " in plain(refused.stderr)
 
     draft = here / "market.toml"
     draft.write_text(declared(draft.read_text()))

@@ -162,7 +162,7 @@ def test_a_failed_audit_does_not_affect_other_audits(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "audit_incentives", audited)
     runs = run({"good": by_gamma(0.2), "bad": small})
     assert runs.to_frame("audits").message.tolist() == ["", "no answer"]
-    assert "Of 1 audited markets, no seller gained by a misreport." in runs.statements()
+    assert "No tested misreport is profitable. Audited markets: 1 of 2, with" in str(runs)
     runs.write(tmp_path)
     again = cm.Runs.read(tmp_path).tables["audits"]
     pd.testing.assert_frame_equal(again, runs.tables["audits"], check_exact=True)
@@ -188,6 +188,7 @@ def test_a_learner_is_trained_with_the_sold_epsilons_and_tested():
     means = fits.groupby(["gamma", "regularization"]).test_error.mean()
     assert np.allclose(frame.set_index(["gamma", "regularization"]).test_error, means)
     assert frame.validation_error.between(0, 1).all()
+    assert f"constant has test error {(1 - abs(data.y_test.mean())) / 2:.4g};" in str(runs)
     assert (frame.guarantee_max <= frame.epsilon_max * (1 + 1e-9)).all()
 
 
@@ -275,7 +276,9 @@ def test_a_journal_that_cannot_be_written_is_refused(tmp_path):
         ([by_gamma], {"axes": {"draw": [1], "gamma": [1]}}, "axes names 'draw'"),
         ([by_gamma, by_gamma], {"axes": {"gamma": [1]}}, "two entries are named 'by_gamma'"),
         ([by_gamma], {"axes": {"gamma": [1]}, "draws": 0}, "draws must be a whole number >= 1"),
+        ([by_gamma], {"axes": {"gamma": [1]}, "draws": 3}, "no market uses draw; pass"),
         ([by_gamma], {"axes": {"gamma": [1]}, "learner": 3}, "learner and data belong together"),
+        ([by_gamma], {"learner": cm.PublicFeatures({"x": (0, 1)}), "data": 4}, "learner must be"),
     ],
 )
 def test_errors_name_an_invalid_argument_and_a_remedy(markets, options, words):
@@ -301,6 +304,7 @@ def test_invalid_options_of_a_run_are_refused(options, words):
 def test_runs_are_unchanged_by_a_round_trip(tmp_path):
     impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
     runs = run({"good": by_gamma, "bad": impossible}, {"axes": {"gamma": [0.1, 0.3]}})
+    assert "nan" not in str(runs)
     runs.write(tmp_path / "runs")
     again = cm.Runs.read(tmp_path / "runs")
     assert (again.kind, again.keys, again.facts) == (runs.kind, runs.keys, runs.facts)

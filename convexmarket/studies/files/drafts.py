@@ -71,9 +71,6 @@ sigma = [30.0]   # weight of the noise that privacy requires
 [learner]
 regularization = [0.01, 0.03, 0.1]   # Lambda; run compares the values, buy requires one (--set)
 draws = 15   # number of noise draws in run
-
-[naive]   # run compares the market with a buyer without spread and noise terms
-eta_range = [10.0, 1000.0]   # bounds on the total epsilon that this buyer purchases
 """
 _REGRESSION = """\
 

@@ -66,7 +66,6 @@ Several = Annotated[
 ]
 Many = Annotated[tuple[T, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]
 
-#: JSON Schema of a constructor argument.
 ARGUMENT: Any = {"type": ["number", "boolean", "string", "array"], "maxItems": 2}
 ARGUMENT["maxLength"] = LONGEST_TEXT
 _PRIOR = {

@@ -27,14 +27,13 @@ from convexmarket.studies.files import market_page
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE, Frame
 from convexmarket.studies.files.people import SOLD, Data, OwnData, read_people
 from convexmarket.studies.runs import Runs
-from convexmarket.studies.study import Study
+from convexmarket.studies.study import Study, constant_error
 from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
 from convexmarket.terms import Cap, GroupShare, Noise, Spread
 
 #: Key columns and rows of each table by name, and the facts of the report.
 Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
-#: Name of the scenario with the reports in a user's table.
 REPORTED = "reported"
 #: Index of the random stream from which sensitivities are drawn.
 _SENSITIVITIES = 0
@@ -184,7 +183,6 @@ class LearningFile(tables.ProblemFile):
         return sold[[*key, *_OFFERS, "surplus"]]
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Allocate and audit the markets, train the models, and collect the tables."""
         rows, sellers = self.read()
         options |= {"audit_sellers": 200, "misreports": 17}
         measured, facts = self.measured(rows, sellers, options)
@@ -386,14 +384,13 @@ class ClassifierFile(LearningFile):
         curve["overall_mean"] = curve.error_mean + curve.gamma * curve.payments
         scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive purchase has gamma = 1
         curve = curve.assign(**{each: curve[each] * scale for each in ("objective", "lower_bound")})
-        common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
         return {
             "runs": (keys, runs),
             "curve": (_KEY, curve[[*_KEY, *_CURVE]]),
             "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
             "sellers": ([*_KEY, "id"], self.offers(chosen["sellers"], _KEY, rows.X_train.shape[1])),
             "audits": (_KEY, audited["audits"].rename(columns={"market": "model"})),
-        }, {**self._baseline(rows), "one_class_error": float(1 - common), "caveats": CAVEATS}
+        }, {**self._baseline(rows), "one_class_error": constant_error(rows), "caveats": CAVEATS}
 
     def _search(self, sold: Any, rows: Any) -> learners.PrivateSearch:
         candidates = []
@@ -531,7 +528,7 @@ class RidgeFile(LearningFile):
             predicted = model.fit(rows.X_train, rows.y_train).predict(rows.X_test)
             baselines[value] = root_mean_squared_error(rows.y_test, predicted)
         plain = pd.DataFrame({"regularization": values, "rmse": baselines.values()})
-        constant = float(rows.y_test.std())  # RMSE of predicting the mean label of the public rows
+        constant = float(np.sqrt(constant_error(rows)))  # RMSE of the mean label of public rows
         return {
             "runs": (runs.keys["runs"], table),
             "curve": (_POINT, curve),
@@ -556,7 +553,6 @@ class RidgeFile(LearningFile):
         return table.assign(marked=table.index.isin(best))
 
     def _errors(self, run: Any, sold: Frame, rows: Any) -> dict[str, Any]:
-        """Compute the test errors of a purchase and of a uniform price, and the error bound."""
         arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self.learner_of(value, weighting=weights)

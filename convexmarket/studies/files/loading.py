@@ -18,6 +18,7 @@ from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.online_file import OnlineFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
+from convexmarket.studies.subproblems.problem_classes import CLASSES
 
 #: Models of problem files by kind, except the models of markets with a learner.
 KINDS: Any = {"market": VariantsFile, "online": OnlineFile, "solvers": SolversFile}
@@ -75,7 +76,10 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
         if model is None:
             what = f"is {table['kind']!r:.60}" if "kind" in table else "is missing"
             wrong = [f"kind {what}; {suggestion(kind, KINDS)}"]
-        elif not (wrong := list(_undeclared(table))):
+        elif undeclared := list(_undeclared(table)):
+            remedy = f"is {UNDECLARED!r}; replace it as the comments in the file explain"
+            wrong = [f"the value of {', '.join(undeclared)} {remedy}"]
+        else:
             problem: ProblemFile = model.model_validate(table)
             problem._source = Source(path, text, overrides, table)
             return problem
@@ -99,23 +103,24 @@ def json_schema() -> dict[str, Any]:
 
 def subproblems_of(path: str | Path) -> Problem:
     """Return the subproblems of a problem file for a comparison of solvers."""
+    if not Path(path).exists():
+        known = suggestion(Path(path).name, CLASSES)
+        raise ProblemFileError(f"{path} is neither a file nor a problem class; {known}")
     problem: Any = load_file(path)
     digest = hashlib.sha256(problem.source.text.encode()).hexdigest()
     return Problem(problem.subproblems(), digest)
 
 
 def _undeclared(table: dict[str, Any], path: str = "") -> Iterator[str]:
-    """Yield an error message for every undeclared key in a draft of ``convexmarket init``."""
+    """Yield the path of every undeclared key in a draft of ``convexmarket init``."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _undeclared(value, f"{path}{key}.")
         elif value == UNDECLARED:
-            remedy = "give a value, as the comment in the file explains"
-            yield f"{path}{key} is {value!r}, a placeholder; {remedy}"
+            yield f"{path}{key}"
 
 
 def _override(table: dict[str, Any], setting: str) -> None:
-    """Set a value of the parsed file in place."""
     key, _, value = setting.partition("=")
     try:
         parsed = tomllib.loads(f"value = {value}")

@@ -46,7 +46,6 @@ _LEVELS = np.linspace(0.0005, 0.9995, 400)
 #: Key columns of tables. The key columns of all other tables are market and value.
 _MORE: Any = {"sellers": ("market", "value", "id"), "groups": ("market", "value", "group")}
 _MORE |= {"draws": ("market", "draw"), "virtual_costs": ("market", "group", "sensitivity")}
-#: JSON Schema of an argument of a term or constraint.
 _VALUE = tables.ARGUMENT | {"type": [*tables.ARGUMENT["type"], "object"]}
 _VALUE["maxItems"] = tables.MOST_ENTRIES
 
@@ -87,7 +86,6 @@ class Piece:
     weight: Any = None
 
     def __post_init__(self) -> None:
-        """Raise a ValueError for invalid arguments of a class without groups."""
         tables.refuse_unknown(self.arguments, _keys(self.kind))
         try:
             if not self.needs_groups:
@@ -141,7 +139,6 @@ def _constraint(labelled: tuple[str, Any]) -> Piece:
 
 
 def _labelled(table: Any) -> Any:
-    """Pair each entry of a table with its key, because error messages contain the key."""
     return {key: (key, table[key]) for key in table} if isinstance(table, Mapping) else table
 
 
@@ -158,7 +155,6 @@ TermsTable = Annotated[
     Field(min_length=1, max_length=50),
     WithJsonSchema(_TABLE | {"additionalProperties": _TERM}),
 ]
-#: Constraints by name.
 ConstraintsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_constraint)]],
     BeforeValidator(_labelled),
@@ -262,7 +258,6 @@ class MarketTable(tables.Table):
         return Market(sellers, objective, constraints)
 
 
-#: Keys of a market that a variant can change.
 _KEYS = tuple(MarketTable.model_fields)
 
 
@@ -403,7 +398,6 @@ class VariantsFile(tables.ProblemFile, MarketTable):
     @model_validator(mode="wrap")
     @classmethod
     def _complete(cls, given: Any, handler: Callable[[Any], Self]) -> Self:
-        """Merge each variant into the market of the file, and validate the resulting markets."""
         problem = handler(given)
         base = {key: given[key] for key in _KEYS if key in given}
         for place, variant in enumerate(problem.variants):
@@ -428,10 +422,6 @@ class VariantsFile(tables.ProblemFile, MarketTable):
         return {name: each[len(each) // 2] for name, each in self._markets.items()}
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Allocate every market, and compute the declared payments and audits.
-
-        In the tables, market is the name of a variant, and value is the value of its sweep.
-        """
         points, extent = self.points(), self.run.audits
         options |= self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
         markets = {str(place): point.market for place, point in enumerate(points)}
@@ -493,7 +483,6 @@ class VariantsFile(tables.ProblemFile, MarketTable):
 
 
 def _groups(sellers: Any) -> pd.DataFrame:
-    """Summarise the purchases from each group. Without groups, the table is empty."""
     keys = ["market", "value"]
     if sellers.empty or (sellers.group == "").all():
         return pd.DataFrame(columns=[*keys, "group"])

@@ -169,7 +169,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     report.claim(
         "Truthful prices exist by construction",
         holds=verdicts == "by construction",
-        detail="The table of runs gives the reason for each variant.",
+        detail="The appendix gives the reason for each variant.",
     )
     if is_swept.any():
         caption = "Error against expected payments at each swept value. Lower errors are better."
@@ -223,7 +223,6 @@ def _at_equal_payments(problem: Any, curves: Frame) -> Iterator[str]:
 
 
 def _comparison(problem: Any, draws: Frame) -> str:
-    """Compare the two variants named in the file on paired draws of the sellers."""
     if (pair := problem.run.compare) is None:
         return ""
     texts: list[str] = []

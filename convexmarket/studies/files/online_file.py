@@ -31,6 +31,7 @@ from convexmarket.studies.execution import Execution, ending
 from convexmarket.studies.files import file_tables as tables
 from convexmarket.studies.files import people
 from convexmarket.studies.runs import Runs
+from convexmarket.studies.study import AUDITED
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
@@ -39,16 +40,14 @@ _KEYS |= {"audits": ("plan",), "draws": ("draw",)}
 _OFFERS = ["number", "id", "sensitivity", "epsilon", "payment", "status", "plan"]
 _COUNTS = ("expected", "quoted", "accepted", "declined", "nothing bought")
 _PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
-_AUDIT = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
-_AUDIT |= {"misreports_per_seller": "misreports"}
 #: Number of reports at which the terms of a plan are tabulated, and the ratio between the range of
 #: these reports and the range of the reports that sell.
 _CURVE_POINTS, _BEYOND = 201, 1.6
 _CAVEATS = (
     "The terms depend on reports and answers. Terms and payments have no privacy guarantee; "
     "the guarantees cover the coefficients only.",
-    "The audit checks reports: a seller who misstates its sensitivity gains nothing. It cannot "
-    "check rows, and a seller who arrives under two names counts as two sellers.",
+    "The audit tests a grid of reports. It cannot check rows, and a seller who arrives under two "
+    "names counts as two sellers.",
 )
 _LEARNT = (
     "The prior is learnt from reports while the market runs. The terms of a seller follow from "
@@ -164,10 +163,8 @@ class OnlineFile(tables.ProblemFile):
         """Simulate the market. Except for ``draws``, the tables describe only the first draw."""
         rows, arrivals = self.market_rows(), self.simulation.arrivals
         if arrivals is not None and arrivals > len(rows.ids):
-            raise errors.ProblemFileError(
-                f"simulation.arrivals is {arrivals}, but the data have rows of {len(rows.ids)} "
-                f"sellers; give at most {len(rows.ids)}"
-            )
+            most = f"give at most {len(rows.ids)}, the number of sellers in the data"
+            raise errors.ProblemFileError(f"simulation.arrivals is {arrivals}; {most}")
         arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
         asked = self.model_dump_json(exclude={"run": {"jobs"}, "simulation": {"draws"}})
         given = joblib.hash([asked, version("convexmarket"), *arrays])
@@ -256,7 +253,6 @@ def _simulated(
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
-    """Tabulate the plans, their audits, and their terms on a grid of reports."""
     first = plans[0].policy
     low, high = first.support
     ends = [made.policy.highest_sensitivity for made in plans]
@@ -275,7 +271,7 @@ def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
     return {
         "plans": pd.DataFrame(rows),
         "curves": pd.concat(curves, ignore_index=True),
-        "audits": pd.DataFrame(audits).rename(columns=_AUDIT),
+        "audits": pd.DataFrame(audits).rename(columns=AUDITED),
     }
 
 

@@ -284,7 +284,6 @@ def read_cells(
 def _read(
     problem: Any, name: str, roles: dict[Any, str], na_values: Sequence[str], show_cells: bool
 ) -> pd.DataFrame:
-    """Read and check rows, and index them by the sellers' ids or by line numbers."""
     data: OwnData = problem.data
     names = {role: column for column, role in roles.items() if column is not None}
     cells, place = read_cells(problem, name, list(names.values()), na_values)
@@ -309,7 +308,6 @@ def _read(
 
 
 def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) -> Any:
-    """Convert labels from text, or raise an error for an invalid cell."""
     what = f"the cell of the column {texts.name!r}"
     if classes is None:
         numbers = numbers_in(texts)

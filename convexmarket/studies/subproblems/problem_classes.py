@@ -23,7 +23,6 @@ from convexmarket.studies.subproblems import markets, models
 from convexmarket.studies.subproblems.markets import Floats, Instance
 from convexmarket.terms import Budget, MaxEpsilon, Noise, Payments, PowerCost, Spread
 
-#: Formulations of each class of subproblems.
 CLASSES: dict[str, tuple[str, ...]] = {
     "allocation": ("primal", "dual", "projection", "unscaled"),
     "certified search": ("primal", "dual", "projection"),
@@ -50,7 +49,6 @@ class Family:
     largest: float = np.inf
 
 
-#: Functions that build the subproblem of a market, by class.
 _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
     "allocation": markets.at_eta,
     "certified search": markets.certified_search,
@@ -93,8 +91,7 @@ def families_of_market(
 def families_of_class(name: str) -> list[Family]:
     """Return the subproblem of a class, with the data sets of this package."""
     if name not in CLASSES:
-        known = ", ".join(sorted(CLASSES))
-        raise ParameterError(f"problems names the class {name!r}; known are {known}")
+        raise ParameterError(f"problems names the class {name!r}; known are {', '.join(CLASSES)}")
     largest = _MOST_POINTS if name == "semi-interactive fit" else np.inf
     return [Family(name, partial(_drawn, name), largest=largest)]
 

@@ -29,7 +29,7 @@ def test_a_draft_is_refused_until_everything_is_declared(tmp_path):
     text = draft(tmp_path, patients(20)).text
     with pytest.raises(ProblemFileError) as caught:
         parse_file(text)
-    written = [line.split(": ")[1].split(" is ")[0] for line in str(caught.value).splitlines()]
+    written = str(caught.value).split("value of ")[1].split(" is ")[0].split(", ")
     features = [f"data.features.{name}" for name in ("age", "bmi", "smoker", "region", "ill")]
     about = ["data.label", "data.classes", "data.public"]
     assert written == [*about, *features, "prior.low", "prior.high"]

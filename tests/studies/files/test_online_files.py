@@ -85,7 +85,7 @@ def test_errors_name_the_mistake():
         with pytest.raises(ProblemFileError) as caught:
             parse_file(SMALL, [setting], path="my.toml")
         assert words in str(caught.value), setting
-    with pytest.raises(ProblemFileError, match=r"simulation.arrivals is 61, but the data have"):
+    with pytest.raises(ProblemFileError, match=r"simulation.arrivals is 61; give at most 60"):
         run("simulation.arrivals=61")
     with pytest.raises(ParameterError, match="no seller accepted an offer"):
         run("simulation={arrivals=1, acceptance=1e-12}")
