@@ -7,12 +7,7 @@ import pytest
 import scipy.stats
 
 import convexmarket as cm
-from convexmarket.errors import (
-    ParameterError,
-    PriorError,
-    PriorFromReportsWarning,
-    SellersError,
-)
+from convexmarket.errors import ParameterError, PriorError, PriorFromReportsWarning, SellersError
 
 
 def uniform():

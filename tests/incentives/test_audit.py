@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.errors import (
-    ParameterError,
-    UnattainedOptimumError,
-)
+from convexmarket.errors import ParameterError, UnattainedOptimumError
 from convexmarket.incentives.audit import audit_incentives
 from tests import one_in
 from tests.incentives.builders import PRIORS, draw, prior_of, virtual_cost_payment

@@ -5,11 +5,7 @@ import threading
 from dataclasses import asdict
 
 from convexmarket.online.online_market import OnlineMarket
-from tests.process.online.builders import (
-    check_all_stored,
-    fixed,
-    report_of,
-)
+from tests.process.online.builders import check_all_stored, fixed, report_of
 
 
 def test_threads_can_share_a_market(tmp_path):
