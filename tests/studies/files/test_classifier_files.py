@@ -26,7 +26,7 @@ scenarios = ["independent", "correlated"]
 correlated_with = "x1"
 [objective]
 gamma = [0.001, 0.01]
-mu = [0.1, 1.0]
+mu = [1.0]
 sigma = [0.5, 5.0]
 [learner]
 regularization = [0.01, 0.1]
