@@ -109,8 +109,9 @@ def workers_shared_by_studies(request):
 
 
 def pytest_collection_finish():
-    """Exclude tests and libraries from garbage collection, because they are never freed."""
+    """Collect garbage rarely, and exclude tests and libraries, because they are never freed."""
     gc.freeze()
+    gc.set_threshold(50_000)
 
 
 # Tests run in parallel, so each process and its children use one core.
@@ -120,6 +121,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 CONNECTIONS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
+NETWORK = CONNECTIONS | LOOKUPS
 
 
 def refuse_the_network(event, arguments):
@@ -127,12 +129,11 @@ def refuse_the_network(event, arguments):
 
     Sockets whose addresses are file names are allowed.
     """
-    if event in CONNECTIONS and isinstance(arguments[1], tuple):
-        host = arguments[1][0]
-    elif event in LOOKUPS:
-        host = arguments[0]
-    else:
+    if event not in NETWORK:
         return
+    host = arguments[0]
+    if event in CONNECTIONS:
+        host = arguments[1][0] if isinstance(arguments[1], tuple) else None
     if isinstance(host, bytes):
         host = host.decode()
     if isinstance(host, str) and host and host not in THIS_MACHINE:

@@ -99,11 +99,11 @@ def random_table(n=60, seed=0):
 
 def test_a_budget_determines_gamma_without_the_reports():
     objective = 1.0 * cm.Spread() + 100.0 * cm.Noise()
-    gamma = cm.calibrate_gamma(5.0, PRIOR, 60, objective, [cm.Cap(2)], draws=25).gamma
+    gamma = cm.calibrate_gamma(5.0, PRIOR, 20, objective, [cm.Cap(2)], draws=25).gamma
     records = []
     for seed in (0, 1):
-        offers = price_list(random_table(seed=seed), PRIOR, mu=1, sigma=100, budget=5.0, cap=2)
-        expected = price_list(random_table(seed=seed), PRIOR, mu=1, sigma=100, gamma=gamma, cap=2)
+        offers = price_list(random_table(20, seed), PRIOR, mu=1, sigma=100, budget=5.0, cap=2)
+        expected = price_list(random_table(20, seed), PRIOR, mu=1, sigma=100, gamma=gamma, cap=2)
         pd.testing.assert_frame_equal(offers.offers, expected.offers)
         records.append(offers.to_dict())
         assert "payments amount to 5 on average" in records[-1]["statements"][-1]

@@ -36,7 +36,7 @@ Build = Callable[[Floats], Market]
 #: Payment rule, as described for the parameter ``rule`` of :func:`audit_incentives`.
 PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
-_GAP = 1e-8  # relative gap of inexact solves
+_GAP, _TOL = 1e-8, 5e-2  # relative gap of solves and relative error of payments without a curve
 _EXACT, _SOLVED = 1e-9, 1e-6  # tolerances for rounding in gains, after exact and inexact solves
 _NEAR = (0.99, 1.01)  # multiples of the true report that serve as misreports
 #: Joint misreports for inexact, exact solves: fractions of the support, multiples of the truth.
@@ -244,7 +244,7 @@ def audit_incentives(
     truth = reports_of(market)
     if allocation is None or not exact:
         allocation = allocate(market, gap=_GAP)
-    curve, pairs = curve_of(market, allocation, _GAP), None
+    curve, pairs = curve_of(market, allocation, _GAP, _TOL), None
 
     def tried(seller: int, z: Floats, lies: Mapping[int, float]) -> _Trial:
         if build is not None:
@@ -254,7 +254,7 @@ def audit_incentives(
             others = others.with_report(i, lie)
         if lies:
             lying = Market(others, market.objective, market.constraints)
-            changed = curve_of(lying, allocate(lying, gap=_GAP), _GAP)
+            changed = curve_of(lying, allocate(lying, gap=_GAP), _GAP, _TOL)
         return _tried(changed, sellers.prior_of(seller), np.array([seller]), z[None])
 
     def reports(seller: int, shares: ArrayLike, factors: ArrayLike) -> Floats:

@@ -103,7 +103,7 @@ def calibrate_gamma(
     --------
     >>> import convexmarket as cm
     >>> prior = cm.Uniform(0.02, 0.10)
-    >>> calibration = cm.calibrate_gamma(5.0, prior, 20, cm.Spread() + 10 * cm.Noise())
+    >>> calibration = cm.calibrate_gamma(5.0, prior, 20, cm.Spread() + 10 * cm.Noise(), draws=20)
     >>> round(calibration.expected_payment, 6)
     5.0
     >>> market = cm.Market(cm.Sellers.draw(20, prior, random_state=1), calibration.objective)

@@ -83,26 +83,26 @@ class _Cells:
         """Compute upper bounds on tau, -inf in empty cells of p and s, shape (ERRORS, low.size)."""
         near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
         # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
-        support = (1.0 + SLACK) * np.maximum(self.support(near), self.support(far))
-        second = support[:, :0:-1]  # S at pi - phi for the lower end of each cell of phi
+        ends, place = np.unique([near, far], return_inverse=True)
+        support = (1.0 + SLACK) * self.support(ends)[place.reshape(2, -1)].max(axis=0)
         half, pull = ANGLES // 2, self.regularization * near[:, None]
         possible = np.repeat(pull <= support[:, :1], ANGLES, axis=1)  # cells of possible gradients
         # compare with S at pi/2 - phi
         possible[:, :half] = pull * np.sin(self.phi[:half]) <= support[:, half:0:-1]
+        # S at pi - phi for the lower end of each cell of phi
+        second = np.where(possible, support[:, :0:-1], -np.inf)
         out = np.full((ERRORS, low.size), -np.inf)
         for row, (top, bottom) in enumerate(pairwise(self.margins)):
             # angles alpha of rows whose error is in this cell of p
-            largest, least = (
-                top / (near if top > 0 else far),
-                bottom / (far if bottom > 0 else near),
-            )
+            largest = top / (near if top > 0 else far)
+            least = bottom / (far if bottom > 0 else near)
             reached = (least <= 1.0) & (largest >= -1.0)
-            alpha_low, alpha_high = np.arccos(np.clip([largest, least], -1.0, 1.0))[..., None]
+            ends = np.clip([largest[reached], least[reached]], -1.0, 1.0)
+            alpha_low, alpha_high = np.arccos(ends)[..., None]
             apart = np.maximum(alpha_low - self.phi[1:], self.phi[:-1] - alpha_high)
             cosine = np.cos(np.clip(apart, 0.0, np.pi))
             first = np.where(cosine > 0, self.errors[row + 1], self.errors[row]) * cosine
-            total = np.where(possible, first + second, -np.inf).max(axis=1)
-            out[row, reached] = total[reached]
+            out[row, reached] = (first + second[reached]).max(axis=1)
         return out
 
 

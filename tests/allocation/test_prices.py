@@ -96,7 +96,7 @@ def test_a_user_defined_constraint_returns_one_multiplier_for_each_comparison():
     )
 
 
-@pytest.mark.parametrize("seed", one_in(30, range(30)))
+@pytest.mark.parametrize("seed", one_in(30, [*range(4, 30), *range(4)]))
 @pytest.mark.parametrize("method", ["auto", "branch_and_bound"])
 def test_all_methods_agree_on_the_price_of_each_seller(seed, method):
     rng = np.random.default_rng([43, seed])

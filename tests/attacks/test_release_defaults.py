@@ -122,9 +122,10 @@ def proven_by_low_digits(*, floats, draws=400):
     predictions = [float(erm.decision_function(POINT)[0]) for erm in models]
     counts = []
     for erm, prediction in zip(models, predictions, strict=True):
-        count = 0
+        count, release = 0, None
         for _ in range(draws):
-            release = cm.TestSetRelease(erm, POINT, 1.0, 0.0, random_state=Simulation(rng))
+            if release is None or not floats:
+                release = cm.TestSetRelease(erm, POINT, 1.0, 0.0, random_state=Simulation(rng))
             output = float(release.noisy_predictions[0])
             if floats:
                 output = prediction + rng.laplace(scale=release.scale)

@@ -62,7 +62,7 @@ def test_damaged_parquet_gives_an_error_without_its_contents(tmp_path):
     frame = pd.DataFrame({"id": [f"secret{k}" for k in range(50)], "c": rng.random(50)})
     whole = frame.to_parquet()
     text = []
-    for _ in range(300):
+    for _ in range(150):
         damaged = bytearray(whole)
         for place in rng.integers(len(whole), size=rng.integers(1, 4)):
             damaged[place] = rng.integers(256)

@@ -57,8 +57,8 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 def test_a_wrong_rule_is_refuted(name, cap):
     market = market_of("uniform", 10, cap=cap)
-    assert audit_incentives(market, misreports=100).is_incentive_compatible
-    audit = audit_incentives(market, rule=RULES[name], misreports=100)
+    assert audit_incentives(market, misreports=40).is_incentive_compatible
+    audit = audit_incentives(market, rule=RULES[name], misreports=40)
     assert not audit.is_incentive_compatible
     assert audit.max_gain > 1e-5
     gains = audit.to_frame()["max_gain"]
@@ -134,7 +134,7 @@ def test_rebuilt_markets_reveal_gains_through_numbers_that_depend_on_reports(nam
         assert row.surplus == pytest.approx(truthful, abs=1e-4)
         misreport = surplus(build, truth, seller, row.best_misreport)
         assert row.max_gain == pytest.approx(misreport - truthful, abs=5e-4)
-        grid = np.linspace(low, high, 11)[1:]
+        grid = np.linspace(low, high, 6)[1:]
         best = max(surplus(build, truth, seller, report) for report in grid)
         assert row.max_gain > 0.97 * (best - truthful) - 1e-3
 
@@ -187,16 +187,13 @@ def test_the_frame_has_a_row_for_each_seller():
     sellers = cm.Sellers([0.2, 0.9, 0.3], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
     market = cm.Market.standard(sellers, mu=0.2, sigma=1, gamma=0.5)
     audit = audit_incentives(market, misreports=10)
-    allocation = cm.allocate(market)
-    assert list(audit.to_frame().index) == ["Ann", "Bob", "Cy"]
-    np.testing.assert_allclose(audit.to_frame()["sensitivity"], [0.2, 0.9, 0.3])
-    np.testing.assert_allclose(audit.to_frame()["epsilon"], allocation.epsilon, atol=1e-12)
-    np.testing.assert_allclose(
-        audit.to_frame()["surplus"],
-        audit.to_frame()["payment"] - audit.to_frame()["sensitivity"] * audit.to_frame()["epsilon"],
-    )
+    allocation, table = cm.allocate(market), audit.to_frame()
+    assert list(table.index) == ["Ann", "Bob", "Cy"]
+    np.testing.assert_allclose(table.sensitivity, [0.2, 0.9, 0.3])
+    np.testing.assert_allclose(table.epsilon, allocation.epsilon, atol=1e-12)
+    np.testing.assert_allclose(table.surplus, table.payment - table.sensitivity * table.epsilon)
     assert allocation.epsilon[1] == 0  # Bob sells nothing, but the audit contains Bob
-    assert audit.to_frame()["payment"].iloc[1] == 0
+    assert table.payment.iloc[1] == 0
     assert "max_gain" in repr(audit)
     assert "min_surplus" in repr(audit)
 

@@ -30,7 +30,7 @@ def test_constants_paper_equal_the_printed_formulas():
 def test_the_noise_quantile_equals_a_simulation():
     """Check that the norm of eta * b' exceeds the quantile with probability delta'."""
     _, sigma = logistic_risk_constants(0.5, 0.2, 1.0, 4)
-    norms = [np.linalg.norm(drawn_shift(seed, 4, 3.0)) * 3.0 for seed in range(4000)]
+    norms = [np.linalg.norm(drawn_shift(seed, 4, 3.0)) * 3.0 for seed in range(2000)]
     assert np.mean(np.array(norms) > sigma * np.log(2)) == pytest.approx(0.2, abs=0.03)
 
 

@@ -282,6 +282,13 @@ def test_earlier_charges_count_like_new_charges(law, composition) -> None:
     np.testing.assert_allclose(other.spent, single.spent, rtol=1e-14)
 
 
+def test_twenty_small_releases_spend_less_than_their_sum() -> None:
+    account = PrivacyAccountant([2.0], 1e-6, composition="advanced")
+    for _ in range(20):
+        account.charge(MAKERS["laplace"]([0.1]))
+    assert 1.8 < account.spent[0] < 1.95
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("composition", ["basic", "advanced"])
 def test_a_row_with_an_infinite_budget_admits_any_release(composition) -> None:

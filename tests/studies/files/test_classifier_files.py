@@ -26,7 +26,7 @@ scenarios = ["independent", "correlated"]
 correlated_with = "x1"
 [objective]
 gamma = [0.001, 0.01]
-mu = [0.1, 1.0]
+mu = [1.0]
 sigma = [0.5, 5.0]
 [learner]
 regularization = [0.01, 0.1]
@@ -119,7 +119,7 @@ def test_the_page_is_short_and_compares_paired_draws(result):
 
 
 def test_correlation_sorts_sensitivities_by_the_feature():
-    answer = run("objective.gamma=[0.001]", 'sellers.scenarios=["correlated"]')
+    answer = run(*FEW, 'sellers.scenarios=["correlated"]')
     data = synthetic(40, 2, 0, 50, 60)
     reports = answer.tables["sellers"].sensitivity[:40].to_numpy()
     assert (np.diff(reports[np.argsort(data.X_train[:, 1])]) >= 0).all()
@@ -162,14 +162,14 @@ def test_a_file_can_name_another_learner():
 
 def test_the_finding_is_the_error_if_there_is_no_naive_model():
     text = TINY.replace("[naive]\neta_range = [5.0, 200.0]\ngrid = 3\n", "")
-    problem = parse_file(text, ["objective.gamma=[0.001]", "learner.draws=1"])
+    problem = parse_file(text, FEW[:3])
     runs = problem.perform(progress=False)
     assert set(runs.tables["curve"].model) == {"mechanism"}
     assert problem.report(runs).finding.startswith("At γ = 0.001 (independent sensitivities), ")
 
 
 def test_charged_tuning_stays_within_the_privacy_sold():
-    answer = run("learner.tuning='charged'", "sellers.scenarios=['independent']")
+    answer = run("learner.tuning='charged'", "sellers.scenarios=['independent']", FEW[1])
     curve = answer.tables["curve"].set_index(["model", "gamma"])
     free, charged = curve.loc["mechanism"], curve.loc["charged tuning"]
     assert charged.regularization.isna().all()
@@ -182,9 +182,8 @@ def test_charged_tuning_stays_within_the_privacy_sold():
     np.testing.assert_allclose(draws.groupby("gamma").test_error.mean(), charged.error_mean)
     problem = tiny("learner.tuning='charged'", "sellers.scenarios=['independent']")
     assert "with Λ chosen within the privacy sold" in problem.report(answer).finding
-    few = ["objective.gamma=[0.01]", "learner.tuning='charged'", "learner.calibration='noise'"]
     with pytest.raises(ProblemFileError, match="calibration"):
-        tiny(*few)
+        tiny("learner.tuning='charged'", "learner.calibration='noise'")
 
 
 def test_the_public_rule_for_lambda_needs_no_candidates():
