@@ -25,7 +25,8 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Relative gap of inexact solves. Factor, and largest number, of the steps that bracket gamma.
+#: Relative gap of inexact solves. Factor of each step that brackets gamma, and largest number of
+#: steps.
 _GAP, _FACTOR, _STEPS = 1e-6, 4.0, 42
 
 

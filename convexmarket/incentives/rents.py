@@ -132,7 +132,7 @@ class ExactCurve:
         return reports * self._sold(prior, seller, reports) + np.max(reach * further, axis=1)
 
     def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Compute the rents of truthful sellers from integrals for some of them and interpolation.
+        """Compute the rents of truthful sellers by integration at some reports and interpolation.
 
         Between kinks, a polynomial through every second integral is tested at the other integrals.
         """

@@ -11,7 +11,7 @@ beforehand, has no minimum. Along ``w = -(2/(Lambda*eta))*b``, the objective dec
 For a fixed eta and the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a) if
 ``2*Lambda*mu >= sigma_max(X)^2``. The proof bounds the Schur complement of the Hessian from below
 by ``Lambda*I - X'D^2X/(2*mu)``, where D is diagonal with entries between -1 and 1. Theorem VIII.1
-of A requires m instead of ``sigma_max(X)^2``, which is at most m if no row is longer than 1.
+of A requires m instead of ``sigma_max(X)^2``, which is at most m if rows have norm at most 1.
 
 For the spread ``mu*||a||``, the condition ``Lambda*mu >= m*r^3*sigma_max(X)^2`` is sufficient,
 where r is the largest ``||a||`` that the cap allows (docs/theory.md, section 10).

@@ -288,7 +288,7 @@ class Perturbation(ABC):
     noisy: bool = True
     exact: bool = True  # whether the noise is on a lattice
     delta: float = 0.0
-    shift: Floats | None = None  # shift of Gaussian noise, in standard deviations
+    shift: Floats | None = None  # change by one row, in standard deviations of Gaussian noise
 
     @abstractmethod
     def release(

@@ -63,7 +63,7 @@ LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # share of the mean epsilon above which a row is never dropped
 BELOW = 2.0**-50  # eta is reduced by this share to cover rounding errors
 UNIT = 2.0**-53
-#: Largest standard deviations of the second noise in margins and in labels, if Lambda is "auto".
+#: Largest standard deviation of the second noise in a margin or in a label, if Lambda is "auto".
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
 RANGE = 1e-90, 1e90  # bounds on Lambda if it is "auto"
 NO_NOISE = 1e-6  # Lambda of a fit without noise, divided by the curvature of the loss
@@ -301,7 +301,7 @@ class ObjectiveLearner(PrivateLearner):
     random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
-    #: Scale s of Lambda's rule for one feature, and number of features up to which s increases.
+    #: Scale s in the rule for Lambda with one feature, and number of features up to which s grows.
     _norm: ClassVar[tuple[float, int]]
 
     @abstractmethod

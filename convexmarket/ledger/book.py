@@ -105,7 +105,7 @@ class Ledger:
     delta : float
         Probability with which the epsilon of a seller can be exceeded.
     of_market : bool
-        Whether the ledger belongs to an online market, which records its sales in the ledger.
+        Whether an online market records its sales in this ledger.
 
     Raises
     ------

@@ -44,7 +44,7 @@ class Curve:
         bottom, top = prior.support
         if np.isinf(top):
             top = float(prior.quantile(0.5))
-            while float(prior.ironed_virtual_cost(top)) < terms.price:  # ends, because psi(c) >= c
+            while float(prior.ironed_virtual_cost(top)) < terms.price:  # ends: psi(c) >= c
                 top *= 2.0
         kinks = [terms.price]
         if np.isfinite(terms.largest) and terms.scale > 0:

@@ -47,7 +47,7 @@ _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
 #: Levels of the quantiles near zero at which Assumption IV.3 is checked.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
-#: Before a prior is learnt, smaller reports are raised to this fraction of the median report.
+#: Before a prior is learnt, reports below this fraction of the median report are raised to it.
 _FREE = 1e-6
 #: Relative gap of new plans, which is much smaller than sampling errors.
 _GAP = 1e-7
@@ -246,7 +246,7 @@ class AdaptivePolicy:
     ----------
     stages : tuple of int
         Numbers of sellers after which a new plan is computed. In the first half, they increase from
-        10 by a factor of 1.5. In the second half, the same numbers of sellers remain.
+        10 by a factor of 1.5. In the second half, they are m minus the numbers of the first half.
     opening : OnlinePolicy
         The policy for the first sellers.
     prior, expected_sellers, support, buyer
@@ -322,7 +322,7 @@ class AdaptivePolicy:
         if self.replan and sold.any():
             total, squares = float(sold.sum()), float(sold @ sold)
             history = {"n": remaining, "total": total, "squares": squares}
-        elif self.replan:  # a new market of the remaining sellers, to which the cap is relative
+        elif self.replan:  # a new market of the remaining sellers, whose cap refers to them
             buyer = replace(buyer, m=remaining)
         try:
             made = plan(prior, buyer, **history, gap=_GAP)

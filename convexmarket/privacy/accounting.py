@@ -185,7 +185,7 @@ def _largest(weights: Floats, cap: float | None) -> float:
     return cap / weights.size
 
 
-@lru_cache(maxsize=256)  # a purchase needs each value up to three times
+@lru_cache(maxsize=256)  # a purchase computes each value up to three times
 def _calibrated(
     smallest: float, eta: float, room: float, curvature: float, accounting: str, largest: float
 ) -> float:
