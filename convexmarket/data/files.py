@@ -32,7 +32,7 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 def read_limited(path: str | Path, most: int) -> bytes:
-    """Read a file. Raise an OSError if it has more than ``most`` bytes."""
+    """Read a file, or raise an OSError if the file has more than ``most`` bytes."""
     with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -40,8 +40,7 @@ PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 _GAP = 1e-8  # relative gap of inexact solves
 _EXACT, _SOLVED = 1e-9, 1e-6  # tolerances for rounding in gains, after exact and inexact solves
 _NEAR = (0.99, 1.01)  # multiples of the true report that serve as misreports
-#: Joint misreports after inexact and exact solves: fractions of the support, multiples of the
-#: truth.
+#: Joint misreports (fractions of the support, multiples of the truth) for inexact and exact solves.
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
 

@@ -9,8 +9,9 @@ k, the rent is the difference of two optimal objectives divided by gamma*k. Else
 the papers' problem is integrated by adaptive quadrature, to 11 digits. Other markets require a
 solve at each report, so psi is replaced by its chord between two reports. Let o(y) be the
 difference between the inverses of psi and of the chord. The remainder of the rent is the integral
-of -o(y)*u'(y). For an affine u, it is the decrease of u times the mean of o. In general, the error
-of this product is at most the decrease of u times the largest deviation of o from its mean.
+of -o(y)*u'(y). For an affine u, the remainder is the decrease of u times the mean of o. In general,
+the error of this product is at most the decrease of u times the largest deviation of o from its
+mean.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class ExactCurve:
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
             return np.full(seller.size, top)
-        level = curve(seller, np.full(seller.size, np.inf)).level  # usually psi at the last sale
+        level = curve(seller, np.full(seller.size, np.inf)).level  # usually psi at the highest sale
 
         def above(z: Floats, level: Floats) -> Floats:
             return np.asarray(prior.ironed_virtual_cost(z)) - level

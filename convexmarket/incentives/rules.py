@@ -195,7 +195,7 @@ def estimate_payments(
     amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
-        # The error of an objective has the order of the gap, and of a guarantee, its square root.
+        # With a gap g, objectives have errors of order g, and guarantees of order sqrt(g).
         if method == "quadrature":
             gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):

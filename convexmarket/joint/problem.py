@@ -48,8 +48,8 @@ NoiseModel = Literal["expected", "worst-case", "realised"]
 _MARGIN = 1e-6
 #: Largest ratio of a row's norm to the square root of the regularization. Its square is finite.
 _LARGEST_NORM = 1e150
-#: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z), the maximum of
-#: ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
+#: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z).
+#: It is the maximum of ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
 CONVEXITY = 0.2620117781146428
 
 

@@ -418,11 +418,11 @@ class PrivateLogisticRegression(_Classifier):
     solver_epsilon : "auto", float or None, default "auto"
         Epsilon that every used row spends on a second noise, which covers the errors of the solver
         and of floating point. This noise is exact discrete noise on a lattice, with scale
-        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. If ``"auto"``, it uses
-        the share ``sqrt(tol / smallest weight)`` of epsilon to balance the two noises. A row is
-        dropped if this share is above 3 per cent and the row's epsilon is below 1 per cent of the
-        mean. If ``None``, the second noise is omitted. The guarantee then assumes that digits below
-        ``2 * tol / regularization`` are not read. Except in simulations, a
+        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. If ``"auto"``, the
+        second noise uses the share ``sqrt(tol / smallest weight)`` of epsilon to balance the two
+        noises. A row is dropped if this share is above 3 per cent and the row's epsilon is below 1
+        per cent of the mean. If ``None``, the second noise is omitted. The guarantee then assumes
+        that digits below ``2 * tol / regularization`` are not read. Except in simulations, a
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued.
     features : PublicFeatures or None, default None
         Public ranges and categories that map the rows of a table X into a ball.

@@ -100,7 +100,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     failure_probability : float, default 0.05
         Probability that the bound of :meth:`risk` fails, for ``weighting="bound"``.
     delta : float, default 0.0
-        Probability with which a row's privacy loss can exceed its epsilon. If positive, it requires
+        Probability with which a row's privacy loss can exceed its epsilon. Positive values require
         ``"statistics"`` with an intercept. Gaussian noise then grows with the number of features.
     feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
         Public lowest and highest values of the features (numbers or arrays) and of the labels.

@@ -144,7 +144,7 @@ def _curvature(
 ) -> float:
     """Check the scalars, and return R^2 / Lambda, times the loss's curvature for "general"."""
     check_scales(regularization=regularization, data_norm=data_norm, loss_curvature=loss_curvature)
-    if eta != np.inf:  # no noise
+    if eta != np.inf:  # finite, so noise is added
         check_scales(eta=eta)
     check_choice("accounting", accounting, Accounting)
     ratio = data_norm * data_norm / regularization

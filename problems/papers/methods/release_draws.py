@@ -299,7 +299,7 @@ def _non_interactive(theory, bounds):
 
 
 def tried(most):
-    """Return numbers of points or rounds, one of which attains the best bound up to 0.1 %."""
+    """Return numbers of points or rounds, one of which attains the best bound to within 0.1 %."""
     return np.unique(np.geomspace(1, most, 200).round().astype(int))
 
 
