@@ -38,7 +38,7 @@ View = Callable[[Any], ArrayLike]
 Replacements = tuple[ArrayLike, ArrayLike] | None
 Rows = tuple[Floats, NDArray[Any]]
 
-PILOT = 0.025  # share of the draws that serve to choose the two versions of a row
+PILOT = 0.025  # share of the draws used to choose the two versions of a row
 LEAK = "the mechanism warns of a leak of private data"
 THRESHOLDS = 40
 

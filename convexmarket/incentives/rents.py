@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 ACCURACY = 1e-11  # relative accuracy of integrals
-ACCURACY_BOUNDED = 1e-8  # relative accuracy under a bound on guarantees (many kinks)
+ACCURACY_BOUNDED = 1e-8  # relative accuracy under a bound on guarantees, which causes many kinks
 _ACCURACY_BETWEEN = 3e-11  # relative accuracy of interpolation between integrals
 _MANY, _MANY_AFFINE = 256, 10_000  # numbers of sellers above which rents are interpolated
 _FEWEST = 16  # largest number of nodes for which an interpolation is not accepted

@@ -108,11 +108,11 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued. Predictions are clipped to
         ``target_range``.
     rounding : "auto", float or None, default "auto"
-        For ``"output"``, a bound on the step, a power of two, to which the model is rounded on the
-        unit scale before exact discrete noise is added. If ``"auto"``, rounding increases the noise
-        by less than 1 %, and rows with less than a millionth of the mean weight are dropped. If
-        ``None``, or ``"auto"`` without a bound on the error of the solve, the noise is in floating
-        point, as in the paper. The last digits of this noise can reveal rows, so a
+        For ``"output"``, a bound on the lattice step, a power of two. The model on the unit scale
+        is rounded to this lattice before exact discrete noise is added. If ``"auto"``, rounding
+        increases the noise by less than 1 %, and rows with less than a millionth of the mean weight
+        are dropped. If ``None``, or ``"auto"`` without a bound on the error of the solve, the noise
+        is in floating point, as in the paper. The last digits of this noise can reveal rows, so a
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued except in simulations.
     features, epsilon, random_state : default None
         See :class:`PrivateLogisticRegression`. Tables are mapped to the unit box.

@@ -55,7 +55,7 @@ NARROWER = 3.0
 class Noise:
     """Calibrated exact noise of a release."""
 
-    scale: float  # scale, or standard deviation of a process per unit of feature norm
+    scale: float  # Laplace scale, or standard deviation of a process per unit of feature norm
     step: float  # step of the lattice
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row
