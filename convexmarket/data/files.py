@@ -1,4 +1,4 @@
-"""Open files of users. Only regular files are opened, and file sizes are limited."""
+"""Open files that users provide. Only regular files are opened, and file sizes are limited."""
 
 from __future__ import annotations
 
