@@ -55,7 +55,7 @@ __all__ = ["rows", "sellers", "table", "workers"]
 
 Floats = NDArray[np.float64]
 
-_HASHES = 1 << 24  # number of hashes of ids that are compared in one pass
+_HASHES = 1 << 24  # number of id hashes that are compared in one pass
 #: File in a folder of offers. Readers of Parquet skip names that begin with an underscore.
 CERTIFICATE = "_certificate.json"
 
@@ -246,7 +246,7 @@ def _forms(part: Any, number: int) -> tuple[Sequence[str], NDArray[np.uint64]]:
 
 
 def _hashes(window: int, windows: int, part: Any, number: int, size: int) -> NDArray[np.uint64]:
-    """Compute the hashes of ids, and return those that equal ``window`` modulo ``windows``."""
+    """Compute the hashes of ids, and return the hashes that equal ``window`` modulo ``windows``."""
     hashes = _forms(part, number)[1]
     if hashes.size != size:
         raise SellersError(f"partition {number} has {size} sellers and {hashes.size} ids")

@@ -102,7 +102,7 @@ class Sellers(Shown):
                 f"got {'neither' if given is None else 'both'}"
             )
         if hasattr(given, "dask"):
-            raise SellersError("give Dask partitions to convexmarket.partitions.sellers")
+            raise SellersError("pass Dask partitions to convexmarket.partitions.sellers")
         name = "virtual_costs" if sensitivities is None else "sensitivities"
         columns: dict[str, Any] = {name: given, "prior": prior, "ids": ids, "groups": groups}
         labelled = {key: checks.labels_of(value) for key, value in columns.items()}

@@ -312,7 +312,7 @@ def test_a_table_without_rows_is_refused_with_its_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "words"),
-    [("area", r"^id p3: the cell of the column 'area'"), ("worth", r"^row 4: the label")],
+    [("area", r"^id p3: the cell in column 'area'"), ("worth", r"^row 4: the label")],
 )
 def test_the_error_names_only_the_wrong_cell_of_a_column_with_decimal_commas(
     tmp_path, column, words

@@ -17,8 +17,8 @@ NETWORK = {
     *("paramiko", "poplib", "pycurl", "requests", "selectors", "smtplib", "socket"),
     *("socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "xmlrpc"),
 }
-#: Allowed imports, which run only if the user requests them: ``--open`` shows a
-#: page, ``--dask`` selects a scheduler, and sellers can be in a Dask collection.
+#: Imports that run only if the user requests them.
+#: ``--open`` shows a page, ``--dask`` selects a scheduler, and sellers can be a Dask collection.
 REQUESTED = {
     ("cli/consoles.py", "webbrowser"),
     ("partitions.py", "dask"),

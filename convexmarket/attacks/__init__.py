@@ -135,6 +135,6 @@ def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, 
     if callable(mechanism):
         return audit_draws, ("points", "view", "guarantee", "replacements")
     raise ParameterError(
-        "mechanism must be a learner, with fit and guarantee_, or a function from (X, y) to a "
-        f"function from a seed to a release, got {mechanism!r:.80}"
+        "mechanism must be a learner with fit and guarantee_, or a function of (X, y) that "
+        f"returns a function from seeds to releases, got {mechanism!r:.80}"
     )

@@ -38,7 +38,7 @@ View = Callable[[Any], ArrayLike]
 Replacements = tuple[ArrayLike, ArrayLike] | None
 Rows = tuple[Floats, NDArray[Any]]
 
-PILOT = 0.025  # share of the draws that serve to choose the two versions of a row
+PILOT = 0.025  # share of the draws used to choose the two versions of a row
 LEAK = "the mechanism warns of a leak of private data"
 THRESHOLDS = 40
 
@@ -86,7 +86,7 @@ def audit_learner(
 
 
 def _published_numbers(model: Any) -> Floats:
-    """Return the numbers in the attributes of a model whose names end in ``_``."""
+    """Return the numbers in those attributes of a model that have a name ending in ``_``."""
     public = {name: v for name, v in sorted(vars(model).items()) if name[-1] == "_" != name[0]}
     arrays = [np.asarray(v) for v in public.values() if not isinstance(v, Guarantee)]
     numbers = [array.astype(np.float64).ravel() for array in arrays if array.dtype.kind in "fiub"]

@@ -6,8 +6,9 @@ at the output w is :math:`\frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\d
 gradients v and Hessians J of the noiseless objectives. For output noise of rate r, the loss is r
 times the distance between the models.
 
-By symmetry, w is searched on the first axis, and rows in a ball in the plane of the first two axes.
-A row in a box has at most three distinct entries. All other rows form two groups of equal rows.
+By symmetry, it suffices to search for w on the first axis, and for rows of a ball in the plane of
+the first two axes. A row in a box has at most three distinct entries. All other rows form two
+groups of equal rows.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def audit_by_formula(
 class _ObjectiveAudit:
     """Audit of objective perturbation on one data set, with rows in a ball."""
 
-    scale = 1.0  # size of the noise, relative to the claim
+    scale = 1.0  # scale of the noise, relative to the claimed scale
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
         self.mechanism, self.X, self.y, self.granted = mechanism, X, y, granted
@@ -215,7 +216,7 @@ class _ObjectiveAudit:
     def without_second_noise(
         self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
-        """Return the audit without second noise, and a check of the law of the second noise."""
+        """Return the audit of the model without the second noise, and a check of that noise."""
         if not getattr(self.model, "solver_epsilon_", None):
             return self, []
         model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
@@ -373,8 +374,8 @@ class _OutputAudit(_ObjectiveAudit):
 def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -> Check:
     """Compare norms and projections of noise vectors with draws of the claimed distribution.
 
-    The second result bounds the mean norm of the noise, relative to the claimed mean norm. It is an
-    upper confidence bound, at most one, or exactly one if the distribution is not refuted.
+    The second result bounds the mean norm of the noise, relative to the claimed mean norm. This
+    upper confidence bound is one if the distribution is not refuted, and otherwise at most one.
     """
     lines = np.eye(noises.shape[1])[:LINES]
     if noises.shape[1] > 1:

@@ -90,7 +90,7 @@ def quote(
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
-    """Quote the privacy to buy and the payment to a seller, or to all sellers of a list.
+    """Quote the privacy level and the payment for one seller, or for every seller in a list.
 
     A list is checked before its first seller is quoted. Repeating the command continues an
     interrupted list. If sellers of the list are turned away, the exit code is 3.

@@ -48,7 +48,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     ----------
     columns : mapping of str to pair of floats or list
         Public range or categories of each feature column, in order. A tuple (low, high) is the
-        range of a number. A list contains categories, and ``"other"`` represents all undeclared
+        range of a number. A list gives the categories, and ``"other"`` represents all undeclared
         values. Undeclared columns are ignored.
     missing : {"error", "middle", "indicator"}, default "error"
         Treatment of empty cells. If ``"middle"`` or ``"indicator"``, a missing number is replaced
@@ -194,7 +194,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
 
     def _part(self, cells: pd.Series[Any], name: str, public: Column) -> NDArray[np.float64]:
         """Compute the features of one column, before they are scaled into the ball."""
-        is_empty, what = cells.isna(), f"the cell of the column {name!r}"
+        is_empty, what = cells.isna(), f"the cell in column {name!r}"
         place = str(cells.index.name or "row")
         if self.missing == "error":
             why = 'is empty; omit such rows, or set missing to "indicator" or "middle"'

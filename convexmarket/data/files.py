@@ -1,4 +1,4 @@
-"""Open files of users. Only regular files are opened, and file sizes are limited."""
+"""Open files that users provide. Only regular files are opened, and file sizes are limited."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 def read_limited(path: str | Path, most: int) -> bytes:
-    """Read a file. Raise an OSError if it has more than ``most`` bytes."""
+    """Read a file, or raise an OSError if the file has more than ``most`` bytes."""
     with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:

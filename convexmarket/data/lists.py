@@ -201,13 +201,13 @@ def read_sales(path: str | Path) -> pd.DataFrame:
     if status is not None:
         open_offers = table[status].str.strip().str.lower() != "accepted"
         why = "is not 'accepted'; list only offers that were accepted"
-        refuse(place, open_offers, why, f"the cell of the column {status!r}")
+        refuse(place, open_offers, why, f"the cell in column {status!r}")
     sales = {"id": checked_ids(table[column_named(table, None, ID_NAMES)], place)}
     for name, common in (("epsilon", EPSILON_NAMES), ("price", PRICE_NAMES)):
         texts = table[column_named(table, None, common)]
         sales[name] = numbers_in(texts)
         bad = ~((sales[name] >= 0) & (sales[name] < np.inf))
-        refuse(place, bad, "is not a finite number >= 0", f"the cell of the column {texts.name!r}")
+        refuse(place, bad, "is not a finite number >= 0", f"the cell in column {texts.name!r}")
     return pd.DataFrame(sales)
 
 

@@ -39,7 +39,7 @@ PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 _GAP, _TOL = 1e-8, 5e-2  # relative gap of solves and relative error of payments without a curve
 _EXACT, _SOLVED = 1e-9, 1e-6  # tolerances for rounding in gains, after exact and inexact solves
 _NEAR = (0.99, 1.01)  # multiples of the true report that serve as misreports
-#: Joint misreports for inexact, exact solves: fractions of the support, multiples of the truth.
+#: Joint misreports (fractions of the support, multiples of the truth) for inexact and exact solves.
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
 
@@ -185,7 +185,8 @@ def audit_incentives(
         projections solve the market, and 12 otherwise.
     coalitions : int
         Number of random pairs. In the papers' problem, 80 joint misreports of each pair are tested
-        (deviations of 1 % and 10 %, quarters of the support); in others, 8 (deviations of 10 %).
+        (deviations of 1 % and 10 %, quarters of the support); in other markets, 8 (deviations of 10
+        %).
     random_state : numpy.random.Generator or int, default 0
         Random numbers for the sample of sellers and for the pairs.
 

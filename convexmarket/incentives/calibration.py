@@ -25,7 +25,7 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Relative gap of inexact solves. Factor, and largest number, of the steps that bracket gamma.
+#: Relative gap of inexact solves, and factor and largest number of the steps that bracket gamma.
 _GAP, _FACTOR, _STEPS = 1e-6, 4.0, 42
 
 
@@ -117,7 +117,7 @@ def calibrate_gamma(
     if sigma == 0 or any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
             f"the objective {shown(objective)} must contain Noise(), without which privacy has no "
-            "value, but not payments, whose weight is computed; give privacy_cost=... instead"
+            "value; omit payments, whose weight is computed, and give privacy_cost=... instead"
         )
     term = Payments() if privacy_cost is None else Payments(privacy_cost)
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]

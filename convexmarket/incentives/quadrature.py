@@ -44,8 +44,8 @@ def adaptive(
 ) -> tuple[Floats, Floats]:
     """Integrate ``f(k, z)`` over z in [start[k], end[k]], for every k, and bound the errors.
 
-    Intervals are cut at breakpoints. Intervals are halved until three rules agree (two can agree by
-    chance), their length is negligible, or there are ``most`` intervals per part on average.
+    Intervals are cut at breakpoints. Intervals are halved until three rules agree, their length is
+    negligible, or parts have ``most`` intervals on average. (Two rules can agree by chance.)
     """
     total, error = np.zeros((2, start.size))
     owner, low, high = cut(start, end, np.asarray(breakpoints))

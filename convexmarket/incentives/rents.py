@@ -9,8 +9,9 @@ k, the rent is the difference of two optimal objectives divided by gamma*k. Else
 the papers' problem is integrated by adaptive quadrature, to 11 digits. Other markets require a
 solve at each report, so psi is replaced by its chord between two reports. Let o(y) be the
 difference between the inverses of psi and of the chord. The remainder of the rent is the integral
-of -o(y)*u'(y). For an affine u, it is the decrease of u times the mean of o. In general, the error
-of this product is at most the decrease of u times the largest deviation of o from its mean.
+of -o(y)*u'(y). For an affine u, the remainder is the decrease of u times the mean of o. In general,
+the error of this product is at most the decrease of u times the largest deviation of o from its
+mean.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 ACCURACY = 1e-11  # relative accuracy of integrals
-ACCURACY_BOUNDED = 1e-8  # relative accuracy under a bound on guarantees (many kinks)
+ACCURACY_BOUNDED = 1e-8  # relative accuracy under a bound on guarantees, which causes many kinks
 _ACCURACY_BETWEEN = 3e-11  # relative accuracy of interpolation between integrals
 _MANY, _MANY_AFFINE = 256, 10_000  # numbers of sellers above which rents are interpolated
 _FEWEST = 16  # largest number of nodes for which an interpolation is not accepted
@@ -92,7 +93,7 @@ class ExactCurve:
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
             return np.full(seller.size, top)
-        level = curve(seller, np.full(seller.size, np.inf)).level  # usually psi at the last sale
+        level = curve(seller, np.full(seller.size, np.inf)).level  # usually psi at the highest sale
 
         def above(z: Floats, level: Floats) -> Floats:
             return np.asarray(prior.ironed_virtual_cost(z)) - level
@@ -132,7 +133,7 @@ class ExactCurve:
         return reports * self._sold(prior, seller, reports) + np.max(reach * further, axis=1)
 
     def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Compute the rents of truthful sellers from integrals for some of them and interpolation.
+        """Compute the rents of truthful sellers by integration at some reports and interpolation.
 
         Between kinks, a polynomial through every second integral is tested at the other integrals.
         """

@@ -28,7 +28,7 @@ __all__ += ["reports_of"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Without an exact curve: target and largest relative error of payments, and gap of allocations.
+#: If no curve is exact: target and largest relative error of payments, and gap of allocations.
 ACCURACY, _LARGEST_ERROR, _SMALLEST_GAP = 1e-4, 1e-2, 1e-9
 
 
@@ -193,7 +193,7 @@ def estimate_payments(
     bought = np.unique(who[lost[who] > 0])
     amounts, errors, gap = reports * lost, np.zeros(reports.size), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
-        # Objectives have errors of the order of the gap, and guarantees of its square root.
+        # With a gap g, objectives have errors of order g, and guarantees of order sqrt(g).
         if method == "quadrature":
             gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):

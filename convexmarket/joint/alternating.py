@@ -49,12 +49,12 @@ from convexmarket.terms import EtaRange, Losses
 
 Floats = NDArray[np.float64]
 
-#: Number of alternations before a quasi-Newton run, largest number of iterations of this run, and
-#: largest number of alternations at a fixed eta.
+#: Number of alternations before a quasi-Newton run, and largest number of iterations of this run.
+#: ``_AT_ETA`` is the largest number of alternations at a fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
 _TOLERANCE = 1e-10  # largest gradient norm at a model, relative to the largest norm of a row
-#: Relative gap and largest number of solves of an exact search over eta, and relative gap of a
-#: search with a conic solver.
+#: Relative gap and largest number of solves of an exact search over eta.
+#: ``_CONIC_GAP`` is the relative gap of a search with a conic solver.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
 _POLISHES = 3  # number of alternations after a search over eta
 
@@ -329,8 +329,8 @@ class GlobalSearch:
         slope = root * priced.slope(a)
         rest = float(priced.prices(eta) @ a) + joint.sigma / eta
         spread = root * (priced.objective(a, eta) - rest)
-        # The terms in the model w are keep/2*||w - v||^2 + 2*r*s*||w|| up to a constant, where v is
-        # the current model minus gradient / keep.
+        # Let v be the current model minus gradient / keep.
+        # Up to a constant, the terms in the model w are keep/2*||w - v||^2 + 2*r*s*||w||.
         radius, norm = norm_price(joint, 1.0), float(np.linalg.norm(model))
         gradient = model_gradient(joint, model, weights, eta, smooth=norm == 0)
         if norm > 0:

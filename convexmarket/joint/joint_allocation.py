@@ -114,7 +114,7 @@ def allocate_jointly(
     method : {"alternating", "exponential"}
         "alternating" computes the best model for the purchases, then the best purchases for the
         model, and repeats these steps. If the problem is convex for a fixed eta, a global
-        certificate is computed. Without a spread (the papers' naive model), the optimum, which buys
+        certificate is computed. Without a spread (the papers' naive model), the optimum, a purchase
         from a single seller, is computed exactly. "exponential" applies the convex-concave
         procedure to weights a = exp(z) (B, section 4).
     starts : int

@@ -11,7 +11,7 @@ beforehand, has no minimum. Along ``w = -(2/(Lambda*eta))*b``, the objective dec
 For a fixed eta and the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a) if
 ``2*Lambda*mu >= sigma_max(X)^2``. The proof bounds the Schur complement of the Hessian from below
 by ``Lambda*I - X'D^2X/(2*mu)``, where D is diagonal with entries between -1 and 1. Theorem VIII.1
-of A requires m instead of ``sigma_max(X)^2``, which is at most m if no row is longer than 1.
+of A requires m instead of ``sigma_max(X)^2``, which is at most m if rows have norm at most 1.
 
 For the spread ``mu*||a||``, the condition ``Lambda*mu >= m*r^3*sigma_max(X)^2`` is sufficient,
 where r is the largest ``||a||`` that the cap allows (docs/theory.md, section 10).
@@ -48,8 +48,8 @@ NoiseModel = Literal["expected", "worst-case", "realised"]
 _MARGIN = 1e-6
 #: Largest ratio of a row's norm to the square root of the regularization. Its square is finite.
 _LARGEST_NORM = 1e150
-#: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z), the maximum of
-#: ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
+#: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z).
+#: It is the maximum of ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
 CONVEXITY = 0.2620117781146428
 
 

@@ -92,7 +92,7 @@ class Ball:
 
     @property
     def assumption(self) -> str:
-        """The assumption about the rows, as worded in a guarantee."""
+        """Text of a guarantee's assumption about the rows."""
         return f"the norm of every row is at most {self.data_norm:g}, a public bound"
 
 
@@ -148,7 +148,7 @@ class Box:
 
     @property
     def assumption(self) -> str:
-        """The assumption about the rows, as worded in a guarantee."""
+        """Text of a guarantee's assumption about the rows."""
         return "every feature is within feature_range, which is public"
 
 
@@ -191,7 +191,7 @@ class Classes:
 
     @property
     def assumption(self) -> str:
-        """The assumption about the labels, as worded in a guarantee."""
+        """Text of a guarantee's assumption about the labels."""
         return f"the label set {tuple(self.values.tolist())} is public"
 
 
@@ -238,7 +238,7 @@ class Interval:
 
     @property
     def assumption(self) -> str:
-        """The assumption about the labels, as worded in a guarantee."""
+        """Text of a guarantee's assumption about the labels."""
         return f"every label is in ({self.low:g}, {self.high:g}), a public range"
 
 
@@ -288,7 +288,7 @@ class Perturbation(ABC):
     noisy: bool = True
     exact: bool = True  # whether the noise is on a lattice
     delta: float = 0.0
-    shift: Floats | None = None  # shift of Gaussian noise, in standard deviations
+    shift: Floats | None = None  # change by one row, in standard deviations of Gaussian noise
 
     @abstractmethod
     def release(

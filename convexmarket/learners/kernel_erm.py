@@ -63,8 +63,8 @@ class KernelERM(BaseEstimator):
     regularization : float, default 0.1
         Parameter lambda. The term ``regularization / 2 * ||w||**2`` is added to the mean loss.
     data_norm : float or None, default None
-        Public bound on the norm of every private or queried row. It determines R_phi of the kernels
-        "linear" and "poly", which require it. R_phi is 1 for the other kernels.
+        Public bound on the norm of every private or queried row. The kernels "linear" and "poly"
+        require this bound, which determines R_phi. R_phi is 1 for the other kernels.
     classes, features, epsilon
         See :class:`PrivateLogisticRegression`.
     tol : float, default 0.01

@@ -119,7 +119,7 @@ class LogisticLoss(Loss):
         return np.minimum(grown, 0.25)
 
     def contraction(self, reach: float) -> float:
-        """Compute the bound from the contraction inequality for odd and even parts of the loss."""
+        """Compute the bound by the contraction inequality for the loss's odd and even parts."""
         return reach * (0.5 + float(np.tanh(reach / 2.0)))
 
 
@@ -162,7 +162,7 @@ class _Clipped(Loss):
         return self if self.width else replace(self, width=width)
 
     def fenchel_gaps(self, f: Floats, y: Floats, slopes: Floats) -> Floats:
-        """Compute the gap without cancellation. The conjugate at slope s is s*y."""
+        """Compute the gap without cancellation. The loss's conjugate at slope s is s*y."""
         if self.width:
             return np.zeros_like(f)
         low, high = self._ends(y)

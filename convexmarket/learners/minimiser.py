@@ -126,7 +126,7 @@ class PerturbedObjective:
         return same
 
     def thinned(self) -> PerturbedObjective:
-        """Return the objective on every tenth row, with the same total weight."""
+        """Return the objective on every tenth row, without changing the total weight."""
         return self._part(self.X[::10], slice(None, None, 10))
 
     def _part(self, X: Matrix, rows: Any) -> PerturbedObjective:
@@ -328,7 +328,7 @@ class PartedObjective(PerturbedObjective):
         return self.regularization * np.eye(w.size) + self._sum("hessian", w)
 
     def thinned(self) -> PerturbedObjective:
-        """Return the objective on the fetched rows, with the same total weight."""
+        """Return the objective on the fetched rows, without changing the total weight."""
         return self._part(self.X.sample, self.X.sampled)
 
     def _sum(self, method: str, w: Vector, *arguments: Any) -> Any:

@@ -63,7 +63,7 @@ LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # share of the mean epsilon above which a row is never dropped
 BELOW = 2.0**-50  # eta is reduced by this share to cover rounding errors
 UNIT = 2.0**-53
-#: Largest standard deviations of the second noise in margins and in labels, if Lambda is "auto".
+#: Largest standard deviation of the second noise in a margin or in a label, if Lambda is "auto".
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
 RANGE = 1e-90, 1e90  # bounds on Lambda if it is "auto"
 NO_NOISE = 1e-6  # Lambda of a fit without noise, divided by the curvature of the loss
@@ -301,7 +301,7 @@ class ObjectiveLearner(PrivateLearner):
     random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
-    #: Scale s of Lambda's rule for one feature, and number of features up to which s increases.
+    #: Scale s in the rule for Lambda with one feature, and number of features up to which s grows.
     _norm: ClassVar[tuple[float, int]]
 
     @abstractmethod
@@ -418,11 +418,11 @@ class PrivateLogisticRegression(_Classifier):
     solver_epsilon : "auto", float or None, default "auto"
         Epsilon that every used row spends on a second noise, which covers the errors of the solver
         and of floating point. This noise is exact discrete noise on a lattice, with scale
-        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. If ``"auto"``, it uses
-        the share ``sqrt(tol / smallest weight)`` of epsilon to balance the two noises. A row is
-        dropped if this share is above 3 per cent and the row's epsilon is below 1 per cent of the
-        mean. If ``None``, the second noise is omitted. The guarantee then assumes that digits below
-        ``2 * tol / regularization`` are not read. Except in simulations, a
+        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. If ``"auto"``, the
+        second noise uses the share ``sqrt(tol / smallest weight)`` of epsilon to balance the two
+        noises. A row is dropped if this share is above 3 per cent and the row's epsilon is below 1
+        per cent of the mean. If ``None``, the second noise is omitted. The guarantee then assumes
+        that digits below ``2 * tol / regularization`` are not read. Except in simulations, a
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued.
     features : PublicFeatures or None, default None
         Public ranges and categories that map the rows of a table X into a ball.

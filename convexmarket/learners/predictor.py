@@ -249,8 +249,8 @@ class PublicPredictor:
         r"""Move the function towards the answer at a point, and project the result onto a ball.
 
         Let the true function f be in the ball of radius ``max_norm``. Let d be the error of the old
-        function at the point z, and x a bound on the error of the answer. With ``divisor`` D at
-        least k(z, z), its default, the squared distance from f falls by at least (d^2 - x^2)/D.
+        function at the point z, and x a bound on the error of the answer. If ``divisor`` D is at
+        least k(z, z), the default, the squared distance from f falls by at least (d^2 - x^2)/D.
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])

@@ -84,7 +84,7 @@ def unfitted(learner: Any) -> Any:
 
 
 class PrivateLearner(BaseEstimator):
-    """Base class of learners, which implements the fit, the guarantee and predictions."""
+    """Base class of learners, which implements fitting, guarantees and predictions."""
 
     regularization: float | str
     features: PublicFeatures | None
@@ -216,8 +216,8 @@ class PrivateLearner(BaseEstimator):
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
         """Compute the guarantee of a fit from public quantities only, before the fit.
 
-        A regularization of "auto" depends on ``n_features``, whose default is 1. Raises the same
-        errors as :meth:`fit`. A domain that is not public raises a ParameterError.
+        A regularization of "auto" depends on ``n_features``, whose default is 1. If the domain is
+        not public, a ParameterError is raised. Other errors are as in :meth:`fit`.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
         return self._guarantee(granted, plan, domain, None)
@@ -244,8 +244,8 @@ class PrivateLearner(BaseEstimator):
         r"""Return the noise effect above which the model predicts no better than a constant.
 
         Without regularization, this effect is the standard deviation of uniform labels, or 4 for a
-        classifier: such noise changes the label of a row of margin 1 with a probability of 40 per
-        cent. Regularization reduces the signal to at most the share :math:`s = \sum_j h_j/(\sum_j
+        classifier. Noise of deviation 4 changes the label of a row of margin 1 with probability
+        0.4. Regularization reduces the signal to at most the share :math:`s = \sum_j h_j/(\sum_j
         h_j + \lambda)`, and the effect by the factor :math:`\sqrt{s(2-s)}`, or s for a classifier.
         """
         plan, domain, second = self._uniform(epsilon, n_features)

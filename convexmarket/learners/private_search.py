@@ -62,7 +62,7 @@ class PrivateSearch(BaseEstimator):
     validation : (X, y)
         Public rows and labels for the scores of candidates.
     charge : {"trials", "sum"}, default "trials"
-        Method of charging. For two candidates, ``"sum"`` trains both with the noise of "trials".
+        Method of charging. For two candidates, both methods add equal noise to each model.
     trials : float, default 10.0
         Mean number of trials.
     epsilon : default None
@@ -152,7 +152,7 @@ class PrivateSearch(BaseEstimator):
             "the candidates and the rows of their scores are public",
             HOW[self.charge],
             "epsilon does not depend on the data",
-            "each training stays within its share, by the guarantee of best_estimator_",
+            "the assumptions of best_estimator_.guarantee_ hold for every training",
         )
         mechanism = f"a choice among {len(candidates)} trained candidates"
         guarantee = Guarantee(granted.epsilon, 0.0, mechanism, self.charge, assumptions)

@@ -79,17 +79,17 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     Parameters
     ----------
     regularization : "auto" or float, default "auto"
-        :math:`\lambda` on the unit scale. If ``"auto"``, it is computed by a public rule. 0
-        requires rows with infinite epsilon.
+        :math:`\lambda` on the unit scale. If ``"auto"``, a public rule determines it. Zero is valid
+        only if used epsilons are infinite.
     perturbation : {"auto", "objective", "statistics", "output"}, default "auto"
         Quantity to which noise is added: the objective, sums over rows, or the model (PDP-OP).
         ``"auto"`` is ``"objective"``, which had the lowest error in most simulations. The noise of
         ``"statistics"`` increases with the square of the number of features.
     weighting : {"granted", "bound", "equal"} or array_like of shape (n_rows,), default "granted"
         If ``"granted"``, weights are proportional to epsilon, which minimises the noise. If
-        ``"bound"``, they minimise the bound of :meth:`risk` within epsilon, for ``label_noise``. If
-        ``"equal"``, all rows have equal weights and the smallest epsilon. An array of nonnegative
-        weights must sum to one and must not depend on the data.
+        ``"bound"``, weights within epsilon minimise the bound of :meth:`risk` for ``label_noise``.
+        If ``"equal"``, all rows have equal weights and the smallest epsilon. An array of
+        nonnegative weights must sum to one and must not depend on the data.
     fit_intercept : bool, default True
         Whether to append a constant feature, which is regularised like the other features. If True,
         features are centred unless the perturbation is ``"output"``.
@@ -100,7 +100,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     failure_probability : float, default 0.05
         Probability that the bound of :meth:`risk` fails, for ``weighting="bound"``.
     delta : float, default 0.0
-        Probability with which a row's privacy loss can exceed its epsilon. If positive, it requires
+        Probability with which a row's privacy loss can exceed its epsilon. Positive values require
         ``"statistics"`` with an intercept. Gaussian noise then grows with the number of features.
     feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
         Public lowest and highest values of the features (numbers or arrays) and of the labels.
@@ -108,11 +108,11 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued. Predictions are clipped to
         ``target_range``.
     rounding : "auto", float or None, default "auto"
-        For ``"output"``, a bound on the step, a power of two, to which the model is rounded on the
-        unit scale before exact discrete noise is added. If ``"auto"``, the noise increases by less
-        than a hundredth, and rows of less than a millionth of the mean weight are dropped. If
-        ``None``, or ``"auto"`` without a bound on the error of the solve, the noise is in floating
-        point, as in the paper. The last digits of this noise can reveal rows, so a
+        For ``"output"``, a bound on the lattice step, a power of two. The model on the unit scale
+        is rounded to this lattice before exact discrete noise is added. If ``"auto"``, rounding
+        increases the noise by less than 1 %, and rows with less than a millionth of the mean weight
+        are dropped. If ``None``, or ``"auto"`` without a bound on the error of the solve, the noise
+        is in floating point, as in the paper. The last digits of this noise can reveal rows, so a
         :class:`~convexmarket.errors.PrivacyLeakWarning` is issued except in simulations.
     features, epsilon, random_state : default None
         See :class:`PrivateLogisticRegression`. Tables are mapped to the unit box.

@@ -202,7 +202,7 @@ def ridge_error_bound(
 ) -> RidgeErrorBound:
     r"""Bound the distance between the released model and the true model.
 
-    The bound holds with probability at least ``1 - failure_probability`` over all noise if
+    The bound holds with probability at least ``1 - failure_probability`` over the draws of noise if
     :math:`y_i = x_i^\top\theta^* + e_i` with independent Gaussian :math:`e_i`.
 
     Parameters

@@ -91,7 +91,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
         An existing file is replaced atomically.
     guarantee : {"summary", "rows"}, default "summary"
         If ``"summary"``, only the largest epsilon is written. If ``"rows"``, the epsilons and given
-        weights of all rows are written. They reveal the asks of sellers. Asks have no guarantee.
+        weights of all rows are written. They reveal the asks, which the guarantee does not cover.
 
     Returns
     -------
@@ -207,7 +207,7 @@ def _loaded(content: bytes) -> Any:
     fits = [*map(len, rows)] == [n_features] * (coef.size if predicts else 1)
     fits &= names is None or len(set(names)) == len(names) == n_features
     if not fits or not len(data.epsilon) == len(data.shift) in (1, data.rows):
-        raise ValueError("coef_, points, names, n_features_in_, epsilon and rows do not match")
+        raise ValueError("coef_, points, names, n_features_in_, epsilon and rows are inconsistent")
     epsilon, shift = (np.full(data.rows, np.array(x)) for x in (data.epsilon, data.shift))
     profile = Profile(data.law, shift, data.failure)
     about = data.mechanism, data.accounting, tuple(data.assumptions)

@@ -105,7 +105,7 @@ class Ledger:
     delta : float
         Probability with which the epsilon of a seller can be exceeded.
     of_market : bool
-        Whether the ledger belongs to an online market, which records its sales in the ledger.
+        Whether an online market records its sales in this ledger.
 
     Raises
     ------
@@ -278,7 +278,7 @@ class Ledger:
         frame = totals.reset_index().set_axis(["id", "sold", "paid"], axis=1)
         frame.insert(2, "spent", account.spent if account else 0.0)
         frame.insert(3, "left", account.remaining if account else 0.0)
-        # Sales for a single release are spent up to its charge, or left until it is charged.
+        # Sales for one release count as spent, up to its charge, or as left before it is charged.
         own = sales.dropna(subset="release").groupby(["release", "id"])["epsilon"].sum()
         used = charges.set_index(["release", "id"])["epsilon"].reindex(own.index, fill_value=0.0)
         ended = own.index.isin(released, level="release")

@@ -22,8 +22,8 @@ from convexmarket.priors import EmpiricalPrior, Prior
 
 Floats = NDArray[np.float64]
 
-#: Number of times that cells are halved towards each end of the support, number of evenly spaced
-#: edges, and number of parts of each initial cell.
+#: Number of times that cells are halved towards each end of the support.
+#: ``_EVEN`` edges are evenly spaced, and each initial cell has ``_PARTS`` parts.
 _HALVINGS, _EVEN, _PARTS = 40, 129, 4
 #: Relative and absolute probability below which a cell is merged with the next cell.
 _APART, _ROUNDING = 1e-9, 1e-15
@@ -93,12 +93,12 @@ class Cells:
 
     @property
     def inner(self) -> Atoms:
-        """Atoms at the means of cells; their optimal loss is at least that for the prior."""
+        """Atoms at the means of cells. Their optimal loss is at least the prior's."""
         return Atoms(self._means, self._masses)
 
     @property
     def outer(self) -> Atoms:
-        """Atoms at the ends of cells; their optimal loss is at most that for the prior."""
+        """Atoms at the ends of cells. Their optimal loss is at most the prior's."""
         some = (self._at_ends > 0) & np.isfinite(self._costs)
         return Atoms(self._costs[some], self._at_ends[some])
 

@@ -37,7 +37,7 @@ def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
 def charge_model(
     connection: sqlite3.Connection, accepted: pd.DataFrame, guarantee: Guarantee
 ) -> None:
-    """Charge a model to the ledger, less the charges of the attempts since the last failure.
+    """Charge a model to the ledger, minus the charges of earlier attempts since the last failure.
 
     A market stores the result of at most one attempt. Attempts that were killed, or rejected their
     input before noise was drawn, are together charged as the most expensive of these attempts. Any

@@ -24,8 +24,8 @@ Floats = NDArray[np.float64]
 #: Number of evenly spaced nodes, and number of times that cells are halved towards the last sale.
 _EVEN, _HALVINGS = 1025, 50
 _BISECTIONS = 120
-#: A cell is halved if its integral and the sum over its halves differ by more than this fraction of
-#: the largest rent. More than ``_MANY`` such cells are attributed to rounding errors.
+#: A cell is halved if halving changes its integral by more than this fraction of the largest rent.
+#: More than ``_MANY`` such cells are attributed to rounding errors.
 _ACCURACY, _MANY = 1e-15, 5000
 #: Nodes and weights of a Gauss rule on [0, 1], and matrix from values to polynomial coefficients.
 _PLACES, _WEIGHTS = 0.5 * (np.array([[1.0], [0.0]]) + np.polynomial.legendre.leggauss(5))

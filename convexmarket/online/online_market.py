@@ -107,7 +107,7 @@ END"""
 
 @dataclass(frozen=True)
 class Offer:
-    """An offer to buy privacy ``epsilon`` from a seller for a ``payment`` (A, Eq. 8).
+    """An offer to buy ``epsilon`` from a seller for a ``payment`` (A, Eq. 8).
 
     ``number`` counts arrivals from 1. The status is "nothing bought" if epsilon is 0.
 

@@ -32,8 +32,8 @@ Floats = NDArray[np.float64]
 
 #: Largest relative gaps of a search and of a plan, and number of refinements of the atoms.
 _WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
-#: Largest power of 4 among the first norms, number of parts of a divided interval, number of
-#: rounds, and number of undecided intervals at which a search stops because of rounding errors.
+#: Largest power of 4 among the first norms, number of parts of an interval, and number of rounds.
+#: If ``_MANY`` intervals are undecided, a search stops because of rounding errors.
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
 _STEPS = 100
 _ROUNDING = 8.0 * float(np.finfo(float).eps)

@@ -47,12 +47,12 @@ _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
 #: Levels of the quantiles near zero at which Assumption IV.3 is checked.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
-#: Before a prior is learnt, smaller reports are raised to this fraction of the median report.
+#: Before a prior is learnt, reports below this fraction of the median report are raised to it.
 _FREE = 1e-6
 #: Relative gap of new plans, which is much smaller than sampling errors.
 _GAP = 1e-7
-#: Number of sellers before the first new plan, factor by which this number grows between plans, and
-#: number of quantiles that represent the initial prior.
+#: Number of sellers before the first new plan, and factor by which this number grows between plans.
+#: The initial prior is represented by ``_GUESS`` quantiles.
 _FIRST, _GROWTH, _GUESS = 10, 1.5, 20
 _OPTIONS = ("replan", "learn", "trust_guess")
 
@@ -232,8 +232,8 @@ class AdaptivePolicy:
     Parameters
     ----------
     start : OnlinePolicy
-        Policy for the first sellers. With ``learn``, its prior is the initial prior, and its
-        support must contain all reports.
+        Policy for the first sellers. With ``learn``, this policy's prior is the initial prior,
+        whose support must contain all reports.
     replan : bool
         Whether new plans are for the remaining sellers given the sales so far, or for all sellers.
     learn : bool
@@ -246,7 +246,7 @@ class AdaptivePolicy:
     ----------
     stages : tuple of int
         Numbers of sellers after which a new plan is computed. In the first half, they increase from
-        10 by a factor of 1.5. In the second half, the same numbers of sellers remain.
+        10 by a factor of 1.5. In the second half, they are m minus the numbers of the first half.
     opening : OnlinePolicy
         The policy for the first sellers.
     prior, expected_sellers, support, buyer
@@ -322,7 +322,7 @@ class AdaptivePolicy:
         if self.replan and sold.any():
             total, squares = float(sold.sum()), float(sold @ sold)
             history = {"n": remaining, "total": total, "squares": squares}
-        elif self.replan:  # a new market of the remaining sellers, to which the cap is relative
+        elif self.replan:  # a new market, whose cap refers to the remaining sellers
             buyer = replace(buyer, m=remaining)
         try:
             made = plan(prior, buyer, **history, gap=_GAP)

@@ -146,7 +146,7 @@ def release_model(
     X, y = rows.of(ids)
     model = clone(learner).set_params(classes=tuple(rows.classes))
     source = None if seed is None else Simulation(seed)
-    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # the market's ledger is charged
+    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # only the market's ledger is charged
     labels = np.asarray(rows.classes)[(y > 0).astype(int)]
     model.fit(X, labels, epsilon=sold, accountant=paid, random_state=source)
     test = _measured(model.coef_, rows)

@@ -129,9 +129,9 @@ class Beta(Family):
 
     def __init__(self, a: float, b: float, low: float = 0.0, high: float = 1.0) -> None:
         a, b, low, high = self._checked(a=a, b=b, low=low, high=high)
-        # For b >= 1, the density is log-concave (a >= 1) or decreasing (a <= 1). So F is
-        # log-concave, and F/f is nondecreasing. For b < 1, F/f decreases to 0 with slope -inf at
-        # the upper end.
+        # For b >= 1, the density is log-concave (a >= 1) or decreasing (a <= 1).
+        # So F is log-concave, and F/f is nondecreasing.
+        # For b < 1, F/f decreases to 0 with slope -inf at the upper end.
         self._frozen, self.is_regular = stats.beta(a, b, loc=low, scale=high - low), b >= 1
         self.virtual_cost_slope = 1 + 1 / a if b == 1 else None
 

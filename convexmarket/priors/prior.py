@@ -190,8 +190,8 @@ class Prior(ABC):
         nodes, levels = self._nodes[chosen], levels[chosen]
         mass = np.diff(levels)
         slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
-        # At a node, the slope of the hull is between the slopes of adjacent cells. Psi is clipped
-        # to this range, so the result is exact outside the ironed intervals and constant on them.
+        # At a node, psi is clipped to the range between the slopes of the hull on adjacent cells.
+        # So the result is exact outside the ironed intervals, and constant on these intervals.
         lower, upper = np.append(-np.inf, slopes), np.append(slopes, np.inf)
         costs = np.clip(self._virtual_cost(nodes), lower, upper)
         nodes, costs = nodes[np.isfinite(costs)], costs[np.isfinite(costs)]

@@ -37,7 +37,7 @@ Places = NDArray[np.intp]
 ROUNDED = 1.0 + 1e-12
 #: Up to this budget, only the sum of epsilons is limited, and profiles are not composed.
 LEAST_BUDGET = 1e-200
-#: Fractions of delta per sum. Keys of SPLITS are fractions of the budget for non-Gaussian releases.
+#: Shares of delta for the sums. Keys of SPLITS: shares of the budget for non-Gaussian releases.
 GAUSSIAN, MOMENT, FAILURES, SPLITS = 0.65, 0.20, 0.10, {0.5: 0.04, 0.75: 0.01}
 #: Up to this shift, a non-Gaussian release costs less than pi/2 times its squared shift.
 LARGEST_SMALL = 1.0

@@ -144,7 +144,7 @@ def _curvature(
 ) -> float:
     """Check the scalars, and return R^2 / Lambda, times the loss's curvature for "general"."""
     check_scales(regularization=regularization, data_norm=data_norm, loss_curvature=loss_curvature)
-    if eta != np.inf:  # no noise
+    if eta != np.inf:  # finite, so noise is added
         check_scales(eta=eta)
     check_choice("accounting", accounting, Accounting)
     ratio = data_norm * data_norm / regularization
@@ -185,7 +185,7 @@ def _largest(weights: Floats, cap: float | None) -> float:
     return cap / weights.size
 
 
-@lru_cache(maxsize=256)  # a purchase needs each value up to three times
+@lru_cache(maxsize=256)  # a purchase computes each value up to three times
 def _calibrated(
     smallest: float, eta: float, room: float, curvature: float, accounting: str, largest: float
 ) -> float:

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 
 BISECTIONS = 80  # number of bisection steps, larger than the number of bits of a float
-LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration
+LARGEST_EPSILON = 1e12  # largest epsilon to which Gaussian noise is calibrated
 LARGEST_LOG = 700.0  # largest exponent without overflow
 SLACK = 1e-9  # relative margin for the error of a root
 

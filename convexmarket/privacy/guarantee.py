@@ -56,9 +56,8 @@ class Profile:
         ``"pure"`` is the loss of randomised response, the largest for a given epsilon.
     shift : ndarray of shape (n_rows,)
         Epsilon of each row for ``"pure"``. Otherwise, the change of the answer when the row is
-        replaced: for ``"laplace"`` in the L1 norm, divided by the scale of the noise, and for
-        ``"gaussian"`` in the Euclidean norm, divided by the standard deviation. Zero for unused
-        rows.
+        replaced: its L1 norm divided by the scale of the noise for ``"laplace"``, and its Euclidean
+        norm divided by the standard deviation for ``"gaussian"``. Zero for unused rows.
     failure : float, default 0.0
         Probability with which the privacy loss has no bound.
 
@@ -81,7 +80,7 @@ class Profile:
 
 @dataclass(frozen=True, eq=False)
 class Guarantee(Shown):
-    """The differential privacy of a released object, and its assumptions.
+    """The differential-privacy guarantee of a released object, with the assumptions.
 
     Parameters
     ----------
@@ -181,13 +180,13 @@ class Guarantee(Shown):
     ) -> Self:
         r"""Create a guarantee from the distribution of the privacy loss on a grid.
 
-        In accounts, the release is treated as Gaussian noise with a lower trade-off curve.
+        Accounts treat the release as Gaussian noise whose trade-off curve bounds it from below.
 
         Parameters
         ----------
         losses, probabilities : array_like of shape (n_losses,)
             Increasing values of the loss :math:`\log P/Q`, rounded up to a grid, and their
-            probabilities under P. The remaining probability is that of an infinite loss. The
+            probabilities under P. The remaining probability belongs to an infinite loss. The
             distribution must bound the loss for both orders of the two data sets.
         n_rows : int
             Number of rows, all of which have this distribution.

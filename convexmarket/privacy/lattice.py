@@ -27,10 +27,10 @@ __all__ += ["lattice_release", "lattice_scale", "lattice_step", "whole_steps"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LARGEST_SCALE = 2**45  # largest noise scale in steps; products are below 2**63
-LARGEST_FLOAT = 2**53  # every smaller integer is a double
+LARGEST_SCALE = 2**45  # largest noise scale in steps, so that products are below 2**63
+LARGEST_FLOAT = 2**53  # all smaller integers are exact as floats
 STEPS = (2.0**-500, 2.0**500)
-MOST_STEPS = 2**60  # the sum of two values is below 2**63
+MOST_STEPS = 2**60  # largest number of steps of a value, so that sums are below 2**63
 LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # bounds on rounding errors of lengths and quotients
 
 
@@ -120,7 +120,7 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
             f"steps of {step:g} are too fine for values that change by {np.max(shift):g}; use a"
-            " larger rounding"
+            " coarser rounding"
         )
     return np.where(steps > 0, np.ceil(steps) + (n_values - 1), 0.0)
 
@@ -133,7 +133,7 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
     scale = float(np.max(needed, initial=0.0)) * (1.0 + SLACK)
     if not scale <= LARGEST_SCALE:
         raise ParameterError(
-            f"the noise needs a scale of {scale:.3g} steps, above 2**45; use a larger rounding"
+            f"the noise needs a scale of {scale:.3g} steps, above 2**45; use a coarser rounding"
         )
     return max(int(np.ceil(scale)), 1)
 
@@ -159,7 +159,7 @@ def check_reach(largest: float, step: float) -> None:
     """Raise an error if a step is too fine for values up to ``largest``."""
     if not largest / step <= LARGEST_FLOAT / 2:
         raise ParameterError(
-            f"steps of {step:g} are too fine for values up to {largest:g}; use a larger rounding"
+            f"steps of {step:g} are too fine for values up to {largest:g}; use a coarser rounding"
         )
 
 
@@ -199,5 +199,5 @@ def lattice_release(
     draw, whole = discrete_gaussian if gaussian else discrete_laplace, whole_steps(values, step)
     sums = whole + draw(scale, whole.size, rng).reshape(whole.shape)
     if np.abs(sums).max(initial=0) > LARGEST_FLOAT:
-        raise ParameterError(f"a value exceeds 2**53 steps of {step:g}; use a larger rounding")
+        raise ParameterError(f"a value exceeds 2**53 steps of {step:g}; use a coarser rounding")
     return np.asarray(sums * step, dtype=np.float64)

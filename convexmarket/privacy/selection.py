@@ -79,9 +79,9 @@ def private_selection(
     assumptions = (
         noise_assumption(random_state),
         f"one row changes the score of any candidate by at most {sensitivity:g}",
-        "the candidates depend on these rows only as their guarantees state",
+        "guarantees of the candidates cover their dependence on these rows",
     )
-    name = f"a choice among {values.size} candidates by their scores, permute and flip"
+    name = f"a choice among {values.size} candidates by their scores (permute and flip)"
     guarantee = Guarantee.pure(np.full(n_rows, float(epsilon)), name, assumptions)
     charge = reserve(guarantee, accountant, rows, names=X, random_state=random_state)
     step = lattice.lattice_step(sensitivity * FINEST)

@@ -80,7 +80,7 @@ class _Cells:
         return np.stack([(row[:, None] * self._near_cosine).max(axis=0) for row in errors])
 
     def bound(self, low: Floats, high: Floats) -> Floats:
-        """Compute upper bounds on tau, -inf in empty cells of p and s, shape (ERRORS, low.size)."""
+        """Compute upper bounds on tau (-inf in empty cells), of shape (ERRORS, low.size)."""
         near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
         # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
         ends, place = np.unique([near, far], return_inverse=True)

@@ -1,4 +1,4 @@
-"""Base classes of releases, which contain a fitted model, calibrated noise and a guarantee."""
+"""Base classes of releases: a release has a fitted model, calibrated noise and a guarantee."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Release(Shown):
         self._erm, self._names = deepcopy(erm), None
         if hasattr(self._erm, "feature_names_in_"):
             self._names = tuple(self._erm.feature_names_in_.tolist())
-            del self._erm.feature_names_in_  # rows are passed to it as arrays
+            del self._erm.feature_names_in_  # releases pass rows as arrays
         self._delta, self._accounting = delta, accounting
         n_rows = erm.row_sensitivities_.size
         if erm._labels is not None:
@@ -99,8 +99,8 @@ class Release(Shown):
         """
         assumptions = (
             noise_assumption(random_state),
-            f"the noise is exact on a lattice of step {noise.step:g}, and covers rounding errors of"
-            f" at most {ARITHMETIC:g} times the sensitivity",
+            f"the noise is exact on a lattice with step {noise.step:g}, and covers rounding "
+            f"errors of at most {ARITHMETIC:g} times the sensitivity",
             *self._erm.assumptions_,
             "weights, kernel and all parameters do not depend on the private rows",
             *([assumption] if assumption else []),

@@ -33,8 +33,8 @@ from convexmarket.release.scales import Calibration, calibrate, function_epsilon
 
 Floats = NDArray[np.float64]
 
-#: Bound on the error of a computed prediction, relative to the sensitivity. Measured errors are a
-#: million times smaller than this bound.
+#: Bound on the error of a computed prediction, relative to the sensitivity.
+#: Measured errors are a million times smaller than this bound.
 ARITHMETIC = 1e-8
 #: Variance of independent noise added to a process, relative to the squared feature bound.
 JITTER = 1e-6
@@ -43,8 +43,8 @@ MOST_POINTS = 5_000  # largest number of points at which correlated noise is dra
 LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
 LEAST_STEP = 2.0**-43  # smallest lattice step, relative to the scale of the noise
 FINEST = 2.0**-50  # smallest lattice step, relative to the largest represented value
-#: Largest relative increase of the sensitivity and of the scale by a lattice, for Laplace noise and
-#: for process noise. The scale is at most ten million times the sensitivity.
+#: Largest relative increase of sensitivity and scale by a lattice, for Laplace and process noise.
+#: The scale is at most ten million times the sensitivity.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
 CONDITION = 1.01  # bound on the norm of the inverse factor, relative to 1 / (R sqrt(J))
 #: Number of steps added in quadrature to the scale of a discrete Gaussian (docs/theory.md).
@@ -55,7 +55,7 @@ NARROWER = 3.0
 class Noise:
     """Calibrated exact noise of a release."""
 
-    scale: float  # scale, or standard deviation of a process per unit of feature norm
+    scale: float  # Laplace scale, or standard deviation of a process per unit of feature norm
     step: float  # step of the lattice
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row

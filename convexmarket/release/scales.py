@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 #: Increasing function that maps the change of a prediction, in units of the scale, to epsilon.
 Calibration: TypeAlias = Callable[[Floats], Floats]
 
-#: Independent Laplace noise in every prediction, or one draw of a Gaussian process.
+#: Kind of noise: independent Laplace noise in every prediction, or one draw of a Gaussian process.
 NoiseKind: TypeAlias = Literal["laplace", "process"]
 
 #: Largest width of the interval in which the logarithm of the scale is searched.

@@ -60,7 +60,8 @@ class TestSetRelease(FixedRelease):
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        See :class:`~convexmarket.InteractiveRelease`. Points outside the domain raise a DataError.
+        See :class:`~convexmarket.InteractiveRelease`. A DataError is raised for points outside the
+        domain.
     NotSupportedError
         If there are more than 5,000 points.
 

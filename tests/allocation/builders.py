@@ -1,4 +1,4 @@
-"""Build markets, standard forms and user-defined terms, and check their allocations."""
+"""Build markets, standard forms and user-defined terms, and check allocations."""
 
 from dataclasses import replace
 

@@ -109,8 +109,8 @@ def test_each_point_equals_the_solution_of_the_changed_market(case):
         except InfeasibleMarketError:
             assert (y, value, level) == (np.inf, np.inf, np.inf)
             continue
-        # The curve stores costs relative to the smallest cost of the market. A report that is 10**k
-        # times smaller than this cost loses k digits.
+        # The curve stores costs relative to the smallest cost of the market.
+        # A report that is 10**k times smaller than this cost loses k digits.
         tolerance = 1e-11 + 1e-15 * form.virtual_costs.min() / max(y, 1e-300)
         assert value == pytest.approx(result.objective, rel=tolerance, abs=1e-300)
         if form.mu == 0:  # the solution may not be unique

@@ -88,9 +88,9 @@ def test_prices_are_recorded_under_ids_without_outer_blanks(here):
 
 def test_a_list_with_a_bad_row_records_nothing(here):
     for text, words in [
-        ("id,epsilon,payment\nAnn,1,1\nBob,-1,1\n", r"line 3: the cell of the column 'epsilon'"),
-        ("id,epsilon,payment\nAnn,1,inf\n", r"line 2: the cell of the column 'payment'"),
-        ("id,epsilon,price\nAnn,much,1\n", r"line 2: the cell of the column 'epsilon'"),
+        ("id,epsilon,payment\nAnn,1,1\nBob,-1,1\n", r"line 3: the cell in column 'epsilon'"),
+        ("id,epsilon,payment\nAnn,1,inf\n", r"line 2: the cell in column 'payment'"),
+        ("id,epsilon,price\nAnn,much,1\n", r"line 2: the cell in column 'epsilon'"),
         ("id,epsilon,price\nAnn,1,1\nAnn,1,1\n", r"line 3: 'Ann' is the id of an earlier line"),
         ("id,epsilon\nAnn,1\n", r"no column is called 'payment' or 'price'.*Rename"),
         ("id,payment\nAnn,1\n", r"no column is called 'epsilon'.*Rename"),

@@ -130,7 +130,7 @@ def test_open_refuses_invalid_settings():
     for setting, words in [
         ('buyer.rule="algorithm-3"', "violates A's Assumption IV.3"),
         ('data.public={test="none.csv"}', "none.csv: No such file or directory"),
-        ('data.classes=["no", "maybe"]', "line 2: the cell of the column 'label' is neither"),
+        ('data.classes=["no", "maybe"]', "line 2: the cell in column 'label' is neither"),
         ('data.label="result"', "no column is called 'result'"),
         ("data.features={three=[0, 1]}", "no column is called 'three'"),
     ]:
@@ -147,7 +147,7 @@ def test_private_rows_are_read_only_when_the_market_closes(here):
         (None, "rows.csv: No such file"),
         (ROWS + "a,0.1,0.1,no\n", "rows.csv: line 8: 'a' is the id of an earlier seller"),
         (ROWS + ",0.1,0.1,no\n", "rows.csv: line 8: "),
-        (ROWS + "g,0.1,nan,no\n", "line 8: the cell of the column 'two' is"),
+        (ROWS + "g,0.1,nan,no\n", "line 8: the cell in column 'two' is"),
         ("id,one,label\n", "no column is called 'two'"),
         ("", "the file is empty"),
     ]:

@@ -62,9 +62,7 @@ def test_features_of_a_row_do_not_depend_on_other_rows(people):
 
 def test_an_empty_cell_is_refused_without_quoting_other_cells():
     table = PATIENTS.assign(age=[59.0, np.nan, np.nan])
-    with pytest.raises(
-        DataError, match="row Bob: the cell of the column 'age' is empty"
-    ) as refused:
+    with pytest.raises(DataError, match="row Bob: the cell in column 'age' is empty") as refused:
         cm.PublicFeatures(COLUMNS).transform(table)
     assert "59" not in str(refused.value)
     assert "indicator" in str(refused.value)
@@ -73,7 +71,7 @@ def test_an_empty_cell_is_refused_without_quoting_other_cells():
 def test_text_in_a_numeric_column_is_refused_without_quoting_it():
     table = PATIENTS.astype({"age": object}).assign(age=[59, "HIV-positive", 4])
     with pytest.raises(
-        DataError, match="row Bob: the cell of the column 'age' is not a number"
+        DataError, match="row Bob: the cell in column 'age' is not a number"
     ) as refused:
         cm.PublicFeatures(COLUMNS).transform(table)
     assert "HIV" not in str(refused.value)
@@ -82,7 +80,7 @@ def test_text_in_a_numeric_column_is_refused_without_quoting_it():
 def test_an_undeclared_category_is_refused_or_counted_as_other():
     declared = {"smoker": ["no", "yes"]}
     with pytest.raises(
-        DataError, match="row Eve: the cell of the column 'smoker' is not among the"
+        DataError, match="row Eve: the cell in column 'smoker' is not among the"
     ) as refused:
         cm.PublicFeatures(declared).transform(PATIENTS)
     assert "sometimes" not in str(refused.value)

@@ -82,7 +82,7 @@ ARGUMENTS = {
         ({"objective": 3}, "objective must be a sum of terms"),
         (
             {"objective": cm.Spread() + cm.Noise() + cm.Payments()},
-            "must contain .* but not payments, whose weight is computed",
+            "must contain .* omit payments, whose weight is computed",
         ),
         ({"objective": cm.Spread()}, r"must contain Noise\(\), without which privacy has no value"),
         ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),

@@ -52,8 +52,8 @@ def test_no_row_loses_more_than_a_tiny_granted_epsilon(learner, least):
         np.testing.assert_array_equal(again.coef_, fitted.coef_)
 
 
-#: Width of a cell of ``telltale``. The curvature of the objective is at most LAMBDA + 1/4, so
-#: moving a point by 1.5 cells changes the gradient by at most 0.9 * TOL.
+#: Width of a cell of ``telltale``. The curvature of the objective is at most LAMBDA + 1/4.
+#: So moving a point by 1.5 cells changes the gradient by at most 0.9 * TOL.
 CELL = 0.6 * TOL / (LAMBDA + 0.25)
 
 

@@ -197,9 +197,9 @@ def test_no_privacy_loss_exceeds_the_guarantee(
     assert abs(loss) <= bound * (1 + 1e-9) + 1e-9
 
 
-# Worst cases that differential evolution found: weight, eta, regularization, and v. The output is
-# (10^v0, 0). The row has norm v1 and angle v2, its replacement has norm v3 and angle v4, and the
-# other row has angle v5.
+# Worst cases that differential evolution found: weight, eta, regularization, and v.
+# The output is (10^v0, 0), the row has norm v1 and angle v2, and the other row has angle v5.
+# The replacement of the row has norm v3 and angle v4.
 WORST_CASES = [
     (0.30, 2.0, 0.010, (1.48, 1.0, 1.57, 1.0, -2.25, -1.90)),
     (0.05, 2.0, 0.010, (1.57, 1.0, -1.57, 1.0, 2.21, 1.89)),

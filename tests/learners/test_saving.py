@@ -295,7 +295,7 @@ def signed(found):
         ({"version": 2}, "version has"),
         (
             {"feature_names_in_": ["age", "age", "weight"]},
-            "n_features_in_, epsilon and rows do not match",
+            "n_features_in_, epsilon and rows are inconsistent",
         ),
         ({"parameters": {"regularization": {"a": 1}}}, "parameters.regularization"),
         ({"parameters": {"regularization": 10**400}}, "parameters.regularization"),
@@ -303,7 +303,7 @@ def signed(found):
         ({"features": {"missing": {}}}, "features.missing"),
         (
             {"n_features_in_": 2},
-            "coef_, points, names, n_features_in_, epsilon and rows do not match",
+            "coef_, points, names, n_features_in_, epsilon and rows are inconsistent",
         ),
         ({"n_features_in_": 3.0}, "n_features_in_"),
         ({"coef_": [1.0, 2.0, "3"]}, "coef_.2 has"),
@@ -311,7 +311,7 @@ def signed(found):
         ({"coef_": [1.0, 2.0, -1e200]}, "coef_"),
         ({"intercept_": "Infinity"}, "intercept_"),
         ({"rows": 10**12, "epsilon": [1.0]}, "rows"),
-        ({"epsilon": [1.0, 2.0]}, "epsilon and rows do not match"),
+        ({"epsilon": [1.0, 2.0]}, "epsilon and rows are inconsistent"),
         ({"epsilon": [-1.0] * 12}, "epsilon.0"),
         ({"law": "uniform"}, "law"),
         ({"delta": 2.0}, "delta"),
@@ -372,7 +372,7 @@ def test_a_kernel_whose_predictions_overflow_is_refused(kernel, match, tmp_path)
 def test_names_that_loading_refuses_are_not_saved(tmp_path):
     model = logistic(TABLE)
     model.feature_names_in_ = np.array(["a", "b", "a"], dtype=object)
-    with pytest.raises(DataError, match="n_features_in_, epsilon and rows do not match"):
+    with pytest.raises(DataError, match="n_features_in_, epsilon and rows are inconsistent"):
         cm.save_model(model, tmp_path / "m.json")
 
 

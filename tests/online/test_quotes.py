@@ -11,7 +11,7 @@ from convexmarket.errors import ParameterError, PriorError
 from tests import one_in
 from tests.online.builders import PRIORS, check_payments, check_truth, policy_of, with_half_cap
 
-#: Name of the prior, expected number of sellers, and cap of each policy.
+#: The arguments of each policy: name of the prior, expected number of sellers, and cap.
 CASES = [(name, 20, None) for name in PRIORS]
 CASES += [(name, *terms) for name in PRIORS for terms in ((10**4, None), (300, 2.0))]
 

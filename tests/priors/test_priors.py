@@ -233,8 +233,8 @@ def test_an_irregular_prior_is_ironed(name):
 
 
 def test_ironing_of_the_arcsine_prior_solves_the_tangency_condition():
-    # The revenue curve of Beta(1/2, 1/2) is R(q) = q*sin(pi*q/2)^2. Its hull is a chord above the q
-    # at which R'(q) = (1 - R(q))/(1 - q).
+    # The revenue curve of Beta(1/2, 1/2) is R(q) = q*sin(pi*q/2)^2.
+    # The hull of R is a chord above the q at which R'(q) = (1 - R(q))/(1 - q).
     def r(q):
         return q * np.sin(np.pi * q / 2) ** 2
 

@@ -111,7 +111,7 @@ def test_values_that_cannot_be_exact_are_refused():
         lattice_release([math.inf], 1.0, 4, rng)
     with pytest.raises(ParameterError, match="too fine"):
         lattice_moves(1.0, 2.0**-60, 1)
-    with pytest.raises(ParameterError, match="larger rounding"):
+    with pytest.raises(ParameterError, match="coarser rounding"):
         lattice_scale([2.0**44], [1e-3])
 
 

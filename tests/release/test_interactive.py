@@ -91,8 +91,8 @@ def waiting_delta(shift, updates, epsilon):
 
 
 def test_the_dynamic_program_reproduces_closed_forms():
-    # One noisy answer with threshold 0 has the delta of Laplace noise, 1 - exp((epsilon -
-    # shift)/2).
+    # One noisy answer with threshold 0 has the delta of Laplace noise.
+    # This delta is 1 - exp((epsilon - shift)/2).
     log_ratios, deltas = worst_delta(1.0, 0.0, 1, 1, 4.0, n_grid=6000)
     at = np.array([0.2, 0.5, 0.8])
     exact = 1.0 - np.exp((at - 1.0) / 2.0)

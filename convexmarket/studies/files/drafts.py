@@ -100,7 +100,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     table = read_table(path)
     table = table if table.index.name is None else table.reset_index()
     if table.empty:
-        raise DataError(f"{path}: no rows below a header; give one row per seller")
+        raise DataError(f"{path}: no rows below the header; give one row per seller")
     columns = list(map(str, table.columns))
     sale, roles = roles_of(columns), dict[str, str]()
     called = {bare(name): name for name in columns}

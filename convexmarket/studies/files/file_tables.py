@@ -149,7 +149,7 @@ class RunTable(Table):
         return min(self.jobs, cores) if self.jobs > 0 else cores
 
     def stream(self, *purpose: int) -> np.random.SeedSequence:
-        """Return the seed sequence for a purpose."""
+        """Return the seed sequence for the given spawn key."""
         return np.random.SeedSequence(self.seed, spawn_key=purpose)
 
 

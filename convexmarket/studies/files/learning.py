@@ -85,7 +85,7 @@ class LearnerTable(tables.Table):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Constructor arguments in the other keys of the table."""
+        """The constructor arguments that the other keys of the table give."""
         given = (self.model_extra or {}).items()
         return {key: tuple(value) if isinstance(value, list) else value for key, value in given}
 

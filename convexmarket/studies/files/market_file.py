@@ -107,8 +107,8 @@ class Piece:
         if self.needs_groups:
             if groups is None:
                 raise ParameterError(
-                    f"{self.name} needs groups; give sellers.groups, each with a name and a count, "
-                    "or sellers.group, the name of a column of sellers.file"
+                    f"{self.name} needs groups; give their names and counts in sellers.groups, or "
+                    "the name of their column of sellers.file in sellers.group"
                 )
             arguments["groups"] = groups
         built = self.kind(**arguments)

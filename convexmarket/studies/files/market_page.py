@@ -146,7 +146,7 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
     )  # fmt: skip
     caption = (
         "Expected test RMSE against payments, one point per γ. Bands: one standard deviation of "
-        "the squared error over the noise."
+        "the squared error over draws of the noise."
     )
     report.add(figure, caption, name="tradeoff")
     columns = [*key, "n_bought", "payments", "epsilon_mean", "rmse", "uniform_rmse", "bound"]

@@ -39,7 +39,7 @@ _Sold = Annotated[float, Field(gt=0, lt=1, description="Share of the rows that i
 
 
 class Loaded(NamedTuple):
-    """Rows for a learner and, for a user's table, the ids and the reports of the sellers."""
+    """Rows for a learner. For a user's table, also the ids and the reports of the sellers."""
 
     rows: Any
     ids: list[str] | None = None
@@ -177,8 +177,9 @@ class OwnData(tables.Table):
     """Whether a constant is added to the features."""
     data_norm: Norm = 1.0
     public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field({})
-    """Public rows, which are not sold: "validation" rows to choose the parameters of a classifier,
-    "test" rows to measure errors. Each is a file, or a share of the rows drawn with run.seed."""
+    """Public rows, which are not sold. The parameters of a classifier are chosen on "validation"
+    rows, and errors are measured on "test" rows. Each value is a file, or a share of the rows,
+    drawn with the seed of the run."""
 
     @model_validator(mode="after")
     def _one_role_each(self) -> Self:
@@ -308,7 +309,7 @@ def _read(
 
 
 def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) -> Any:
-    what = f"the cell of the column {texts.name!r}"
+    what = f"the cell in column {texts.name!r}"
     if classes is None:
         numbers = numbers_in(texts)
         low, high = target_range or (-np.inf, np.inf)

@@ -60,8 +60,8 @@ def project_logarithms(v):
 def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations=10_000):
     """Run a descent at one eta from equal weights. Return model, weights and objective.
 
-    Each iteration increases the step by a tenth, and halves it until the objective is below a
-    quadratic bound. A bound on gradients is also checked, because differences have rounding errors.
+    Each iteration increases the step by a tenth, then halves it until the objective is below a
+    quadratic bound. Because differences have rounding errors, a bound on gradients is also checked.
     """
     m = len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)

@@ -227,7 +227,7 @@ class Theory:
 def best_bound(study, theory, kind, epsilon, **options):
     """Return the smallest error bound of the theory as a function of the number of rows.
 
-    Every number of updates, points or rounds is calibrated once. A kind without a bound gives NaN.
+    Every number of updates, points or rounds is calibrated once. A missing bound is NaN.
     """
     reach, n_answers = theory.kernel.feature_bound, len(study.test[1])
     terms = (reach, FAILURE, options.get("accounting", "tight"))
@@ -284,7 +284,7 @@ def _non_interactive(theory, bounds):
 
     @cache
     def scale(rounds):
-        """Compute the noise scale per unit of sensitivity from a bound without other terms."""
+        """Compute the noise scale per unit of sensitivity from a bound with only this term."""
         bare = replace(bounds, max_norm=1e-100)
         bound = bare.non_interactive(rounds, 1.0, 1e-200, 1.0)
         return bound / bare.on_net(1.0, rounds, 1.0, 0.0)
@@ -299,7 +299,7 @@ def _non_interactive(theory, bounds):
 
 
 def tried(most):
-    """Return numbers of points or rounds, one of which attains the best bound up to 0.1 %."""
+    """Return numbers of points or rounds, one of which attains the best bound to within 0.1 %."""
     return np.unique(np.geomspace(1, most, 200).round().astype(int))
 
 

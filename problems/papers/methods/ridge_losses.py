@@ -1,9 +1,9 @@
 """Expected test losses of private ridge regressions for values of a parameter (R, section 4).
 
-Expectations over the noise are exact. The noise Z has a density proportional to exp(-eta_z ||z||),
-and the test loss is quadratic in Z with known moments. A draw consists of the data with its split,
-the privacy levels and, for the baseline of Jorgensen et al., the sample of rows. All methods and
-values use the same draws. The losses of "objective", "huber" and "statistics" are simulated.
+Expectations over draws of the noise are exact. The noise Z has a density proportional to exp(-eta_z
+||z||), and the test loss is quadratic in Z with known moments. A draw consists of the data with its
+split, the privacy levels and, for the baseline of Jorgensen et al., the sample of rows. All methods
+and values use the same draws. The losses of "objective", "huber" and "statistics" are simulated.
 """
 
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep over one parameter. ``tables`` contains the numbers of its tables in R."""
+    """A sweep over one parameter. ``tables`` are the table numbers of its results in R."""
 
     parameter: str
     values: tuple
@@ -158,7 +158,7 @@ def evaluate(scene, weights, rates, alphas):
         second, fourth = (d + 1) / rates**2, (d + 1) * (d + 3) / rates**4
         variance = 2 * fourth * square + 2 * (d + 1) / rates**4 * trace**2 + 4 * second * slope
         mean = np.mean(residuals**2, axis=2) + penalty * np.sum(models**2, axis=2) + second * trace
-        # The total variance is the sum of the variances over the noise and over the samples.
+        # The total variance is the sum of the variances due to the noise and due to the samples.
         std = np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
         result[loss] = np.array([mean.mean(axis=0), std, mean.std(axis=0) / np.sqrt(len(mean))])
     return result

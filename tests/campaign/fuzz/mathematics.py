@@ -56,8 +56,8 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     resolved = np.spacing(inside) * np.nan_to_num(prior.pdf(inside), posinf=np.inf) < 1e-9
     slack = 1e-8
     if isinstance(prior, cm.priors.TruncatedNormal):
-        # SciPy's distribution has an error of up to 1e-9 z at z deviations from the mean. If the
-        # support is much narrower than a deviation, rounding errors scale with the deviation.
+        # SciPy's distribution has an error of up to 1e-9 z at z deviations from the mean.
+        # If the support is much narrower than a deviation, rounding errors scale with it.
         mean, deviation = case[1][:2]
         away = max(abs(low - mean), abs(high - mean)) / deviation
         slack = max(1e-6, 1e-9 * away) + 1e-15 * deviation / (high - low)

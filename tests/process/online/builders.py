@@ -121,8 +121,7 @@ def check_stored(reported, before, after):
     for id in answered:
         assert model[id][5] == "offered", "an answer was lost"
     if extra:
-        # One step was in progress: either a quote or a batch of three quotes that was partly
-        # reported.
+        # One step was in progress: a quote, or a batch of quotes that was partly reported.
         assert not answered
         assert len(extra) == 1 or (len(extra) <= 3 and len({i[:-2] for i in extra}) == 1)
     else:

@@ -98,7 +98,7 @@ def test_names_are_escaped_for_toml(name, word):
     ("content", "words"),
     [
         ("", "the file is empty; give a header"),
-        ("a,b\n", "no rows below a header"),
+        ("a,b\n", "no rows below the header"),
         ("a,a\n1,2\n", "columns 1 and 2 have the same name"),
     ],
 )

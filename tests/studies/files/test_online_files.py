@@ -229,9 +229,9 @@ def release(problem, accepted, **options):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("d;young;north;0", "line 5: the cell of the column 'age' is"),
-        ("d;44;;0", "line 5: the cell of the column 'ward' is empty"),
-        ("d;44;north;2", "line 5: the cell of the column 'ill' is neither of the classes"),
+        ("d;young;north;0", "line 5: the cell in column 'age' is"),
+        ("d;44;;0", "line 5: the cell in column 'ward' is empty"),
+        ("d;44;north;2", "line 5: the cell in column 'ill' is neither of the classes"),
         ("a;44;north;0", "line 5: 'a' is the id of an earlier seller"),
     ],
 )
@@ -293,7 +293,7 @@ def test_public_rows_are_checked_before_a_market_opens(tmp_path):
     (tmp_path / "test.csv").write_text("x,ill\ntall,0\n")
     problem = clinic(tmp_path, "", "data.public={test='test.csv'}")
     assert problem.place(problem.data.file) == Path(tmp_path, "rows.csv")
-    with pytest.raises(DataError, match=r"line 2: the cell of the column 'x' is"):
+    with pytest.raises(DataError, match=r"line 2: the cell in column 'x' is"):
         open_market(problem, tmp_path / "m")
     assert not (tmp_path / "m").exists()
 

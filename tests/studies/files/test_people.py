@@ -96,13 +96,13 @@ def test_groups_are_read_for_the_sellers(tmp_path):
         ("ask", "0.7654", "line 7: the report is outside the support [0.02, 0.1]"),
         ("ask", "7654x", "line 7: the report is not a number"),
         ("ask", "", "line 7: the report is missing (empty or NaN in column 'ask')"),
-        ("age", "7654x", "line 7: the cell of the column 'age' is not a number"),
+        ("age", "7654x", "line 7: the cell in column 'age' is not a number"),
         ("bmi", "NA", "leave the cell of a missing number empty"),
-        ("smoker", "7654", "line 7: the cell of the column 'smoker' is not among the"),
+        ("smoker", "7654", "line 7: the cell in column 'smoker' is not among the"),
         (
             "ill",
             "7654",
-            "line 7: the cell of the column 'ill' is neither of the classes",
+            "line 7: the cell in column 'ill' is neither of the classes",
         ),
         ("ill", "", "is neither of the classes 'no' and 'yes'"),
     ],
@@ -125,7 +125,7 @@ def test_an_undeclared_category_can_count_as_other(tmp_path):
 
 def test_a_label_outside_the_range_of_the_learner_is_refused(tmp_path):
     message = refusal(tmp_path, changed("costs", 5, 76_543.0), REGRESSION)
-    assert "line 7: the cell of the column 'costs' is outside learner.target_r" in message
+    assert "line 7: the cell in column 'costs' is outside learner.target_r" in message
     assert "76543" not in message
 
 
@@ -134,7 +134,7 @@ def test_empty_cells_are_refused_unless_the_file_gives_their_meaning(tmp_path):
     table = patients(120)
     first = table["bmi"].isna().argmax()
     message = refusal(tmp_path, table, text)
-    assert f"line {first + 2}: the cell of the column 'bmi' is empty" in message
+    assert f"line {first + 2}: the cell in column 'bmi' is empty" in message
     assert "set missing" in message
 
 
