@@ -97,7 +97,9 @@ class Conic:
             copies.append([h <= off, -h <= off] if equal else [h <= allowed])
         items = [each for both in copies for each in both]
         items += [*view.simplex, *market.links, worst >= -1.0]
-        return cp.Problem(cp.Minimize(worst + _EQUATIONS * off), items), copies, market
+        unequal = all(len(both) == 1 for both in copies)  # a large unused weight causes failures
+        cost = worst if unequal else worst + _EQUATIONS * off
+        return cp.Problem(cp.Minimize(cost), items), copies, market
 
     def inside(self, eta: float) -> Floats | None:
         """Compute the weights with the smallest violation; return None if the solver fails.

@@ -50,7 +50,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """
     form, psi = with_spread(form), form.virtual_costs
     segment, best, bound = best_segment(form, costs or costs_that_matter(form)[0])
-    weights = np.concatenate([segment.weights(block) for block in blocks_of(psi)])
+    weights = np.concatenate(list(map(segment.weights, blocks_of(psi))))
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
         raise SolverError(
             f"rounding errors of the exact solver are too large: its weights sum to {total!r}, as "
@@ -127,7 +127,7 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     rho, unit = markets.costs.units(form)
     n, largest, (low, high) = 1.0 / form.max_weight, form.max_epsilon, form.eta_range
     rates, border = unit * np.array([low, high]), unit * largest * n
-    points = candidates(markets.under(n), rho, [rate for rate in rates if 0 < rate < np.inf])
+    points = candidates(markets.under(n), rho, list(rates[(rates > 0) & (rates < np.inf)]))
     points = points[(points.rate >= rates[0]) & (points.rate <= rates[1])]
     best, bound = best_of(points), np.full(markets.size.size, np.inf)
     if largest == np.inf or np.all(_largest(markets, best) <= largest * unit * (1 - _BINDS)):
@@ -247,12 +247,19 @@ def _polished(
         cost -= beta * spread * scale
         beta /= scale
         segment = PathSegment(capped, bought, origin, mean, share, beta, u, norm, filled, cost)
-        if not 0 < beta < np.inf:
+        if beta == np.inf and (np.sqrt(rho) if eta is None else unit * eta) > 1e20:
+            # As mu is negligible, the cheapest sellers are at the cap, and the next share the rest.
+            last = min(int(np.searchsorted(numbers, 1 / u, side="right")), psi.size)
+            first, last = (
+                int(np.searchsorted(psi, psi[last - 1], side=x)) for x in ("left", "right")
+            )
+        elif not 0 < beta < np.inf:
             break
-        top = origin + mean + share / beta
-        first = int(np.searchsorted(psi, top - u / beta, side="right"))
-        last = int(np.searchsorted(numbers, numbers[first], side="right"))
-        last = max(int(np.searchsorted(psi, top)), last)
+        else:
+            top = origin + mean + share / beta
+            first = int(np.searchsorted(psi, top - u / beta, side="right"))
+            last = int(np.searchsorted(numbers, numbers[first], side="right"))
+            last = max(int(np.searchsorted(psi, top)), last)
         if (first, last) == (j, q) or numbers[first] >= numbers[-1]:
             break
         j, q = first, last

@@ -315,7 +315,7 @@ def candidates(markets: Markets, rho: float, rates: Sequence[float | Floats] = (
 
     ``rho`` is sigma*gamma*scale/mu^2. The rate of a point is +inf if the infimum is not attained.
     """
-    targets = [np.broadcast_to(rate, markets.size.shape) for rate in rates]
+    targets = np.broadcast_arrays(*rates, markets.size)[:-1]
     e, j, q, low, high = _pieces(markets, rho, targets)
     some = markets[e]
     piece = some.piece(j, q)

@@ -87,6 +87,7 @@ def test_the_optimum_under_a_range_of_eta_equals_brute_force(form, seed):
         assert abs(slope) <= 1e-7 * form.sigma / result.eta**2
 
 
+@example(StandardForm(np.array([1.0, 2.0, 2 + 2e-10, 2 + 4e-10, 2 + 4e-10]), 1, 1, 1, 0.202), 1.0)
 @given(forms(), weight)
 def test_the_cheapest_sellers_are_filled_first_without_a_spread(form, eta):
     form = replace(form, mu=0.0)

@@ -83,7 +83,7 @@ def released(monkeypatch, kind, erm, source, draws):
         elif kind == "test set":
             answers.append(release.noisy_predictions[0])
         numbers.append(answers[0])
-    text = re.search(r"on a lattice of step (\S+),", str(release.guarantee))[1]
+    text = re.search(r"on a lattice with step (\S+),", str(release.guarantee))[1]
     return 2.0 ** round(math.log2(float(text))), np.array(numbers)
 
 

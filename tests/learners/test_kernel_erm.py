@@ -352,4 +352,4 @@ def test_the_guarantee_states_the_assumptions_of_the_fit() -> None:
         erm = kernel_erm(classes=None, tol=5.0).fit(X, y)
     erm.set_params(classes=(-1, 1), tol=0.01)
     assert any("VIOLATED" in line for line in erm.assumptions_)
-    assert any("at most 5 sensitivities" in line for line in erm.assumptions_)
+    assert any("at most 5 * sensitivity_" in line for line in erm.assumptions_)

@@ -36,7 +36,7 @@ def public(n_points, seed=1):
 
 def step_of(release):
     """Parse the lattice step, a power of two, from the text of a guarantee."""
-    printed = re.search(r"lattice of step ([^,]+),", str(release.guarantee))[1]
+    printed = re.search(r"lattice with step ([^,]+),", str(release.guarantee))[1]
     return 2.0 ** round(math.log2(float(printed)))
 
 
