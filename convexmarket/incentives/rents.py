@@ -358,7 +358,6 @@ Curve = ExactCurve | SolvedCurve
 
 
 def _off_chord(z: Floats, y: Floats, a: int, b: int) -> Floats:
-    """Return reports minus the reports at which a linear psi would have equal virtual costs."""
     return z[a : b + 1] - (z[a] + (z[b] - z[a]) / (y[b] - y[a]) * (y[a : b + 1] - y[a]))
 
 

@@ -223,7 +223,6 @@ def _cpu() -> str:
 
 
 def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the installed solvers by CVXPY's names, and the names of the missing solvers."""
     checks.check_list("solvers", solvers, "names")
     installed, chosen, absent = [*cp.installed_solvers(), EXACT], dict[str, Any](), list[str]()
     known = sorted({*installed, *cp.settings.SOLVERS})

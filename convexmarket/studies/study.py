@@ -246,7 +246,6 @@ class Study:
         return Runs(kind="study", keys=keys, tables=joined, facts=facts)
 
     def _points(self) -> list[Row]:
-        """Return the labels of each run: its market, its value on each axis, and its draw."""
         points, axes = list[Row](), dict[str, Any](self.axes)
         if self._is_drawn:
             axes[_DRAWN] = range(self.draws)

@@ -365,7 +365,6 @@ class Objective(Summand):
 
 
 def _strange(expression: Any, known: set[int]) -> list[Any]:
-    """Return the variables and inner problems in an expression, except the known quantities."""
     if isinstance(expression, Atom):
         return [each for side in expression.args for each in _strange(side, known)]
     allowed = id(expression) in known or not isinstance(expression, cp.Variable)

@@ -179,7 +179,6 @@ def page(table: pd.DataFrame, draws: int) -> str:
 
 
 def main() -> None:
-    """Print the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--draws", type=int, default=20)

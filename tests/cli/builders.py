@@ -21,7 +21,6 @@ WRITERS = {
 
 
 def invoke(*arguments):
-    """Run a command in this process."""
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
@@ -43,5 +42,4 @@ def one_setting_each(*settings):
 
 
 def a_database(path):
-    """Create a ledger without sales."""
     cm.Ledger.create(path).disconnect()

@@ -53,7 +53,6 @@ def points(count: int, features: int, shift: float = 0.0) -> np.ndarray:
 
 
 def _granted(spec: dict[str, Any]) -> np.ndarray:
-    """Return the granted epsilons of the rows."""
     unit = points(spec["rows"], 6)[:, 5]
     step = np.arange(unit.size)
     kinds = {
@@ -79,7 +78,6 @@ def _rows(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _learner(spec: dict[str, Any], epsilon: np.ndarray) -> Any:
-    """Create the learner of an input."""
     defaults = {"features": None, "epsilon": None}
     if spec["kind"] == "objective":
         options = {name: spec.get(name, usual) for name, usual in OBJECTIVE.items()}
@@ -209,7 +207,6 @@ def compare(spec: dict[str, Any], stored: Numbers, new: Numbers) -> list[str]:
 
 
 def _release(spec: dict[str, Any], model: Any, epsilon: np.ndarray, seed: int) -> Any:
-    """Create the release of an input."""
     terms = {"epsilon": epsilon, "delta": spec["delta"], "random_state": Simulation(seed)}
     terms |= {"accountant": None, "rows": None}
     if spec["kind"] == "function":

@@ -36,7 +36,6 @@ QUERIES = np.random.default_rng(1).uniform(-0.6, 0.6, (5, 2))
 
 @cache
 def model(kernel="rbf", n_features=2, n_rows=40, regularization=0.1):
-    """Fit a classifier to rows of norm at most one."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.7, 0.7, (n_rows, n_features)) * min(1.0, np.sqrt(2.0 / n_features))
     erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)

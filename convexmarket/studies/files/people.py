@@ -136,7 +136,6 @@ def _classes(value: Any) -> tuple[Any, ...]:
 
 
 def _public_column(value: Any) -> Any:
-    """Return a range as a tuple, or categories as a list, with surrounding blanks removed."""
     if isinstance(value, list):
         words = [str(word).strip() if isinstance(word, str | bool) else word for word in value]
         value = tuple(value) if any(map(is_number, value)) else words

@@ -58,7 +58,6 @@ def toml(value: Any) -> str:
 
 
 def document(table: dict[str, Any]) -> str:
-    """Write a table as a TOML file."""
     return "".join(f"{json.dumps(key)} = {toml(value)}\n" for key, value in table.items())
 
 

@@ -97,7 +97,6 @@ class Forked:
         )
 
     def send(self, number):
-        """Send a signal."""
         os.kill(self.pid, number)
 
     def end(self):
@@ -116,7 +115,6 @@ class Forked:
 
     @property
     def stderr(self):
-        """Text that the command wrote to standard error."""
         return self.err.decode()
 
 
