@@ -72,7 +72,7 @@ class Conic:
         self._multipliers: dict[float, list[Floats | None]] = {}
 
     def declare(self, eta: float) -> FixedEta:
-        """Return the CVXPY problem at an eta, in units of its objective."""
+        """Return the CVXPY problem for a given eta, with its objective scaled to order one."""
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
         scale = size if 0 < size < np.inf else 1.0
         if self.problem is None or scale < self.problem.scale / _SAME:

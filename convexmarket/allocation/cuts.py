@@ -9,8 +9,8 @@ R and replaces all other terms by affine minorants (:mod:`convexmarket.allocatio
           + g_s/\eta .
 
 The minimum over the simplex is concave in eta, so a chord bounds D on an interval. D is a lower
-bound for any output of the solver, and touches the optimal value if this output is optimal. If D is
-unbounded below for large eta, the same solve gives a second cut (docs/theory.md, section 9.2).
+bound whatever the solver returns. If the solver is exact, D equals the optimal value at its eta. If
+D is unbounded below for large eta, the solve gives a second cut (docs/theory.md, section 9.2).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["KeptSpreadCut", "Linearizer"]
 
 Floats = NDArray[np.float64]
 
-#: Fraction of equal weights in tangent points: an entropy has no gradient at the boundary.
+#: Share of equal weights in tangent points, because an entropy has no gradient at weight zero.
 _INWARDS = 1e-9
 #: Weights are refined if the relative gap between the objective and the cut is in this interval.
 _SHORT = 1e-7, 1e-2
@@ -109,7 +109,7 @@ class KeptSpreadCut:
         return replace(self, **mixed, tail=None)
 
     def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
-        """Interpolate this cut at low and another at high; return the minimising eta and minimum.
+        """Minimise the bound that moves from this cut at low to another at high (eta, value).
 
         The costs of averaged multipliers are quadratic in eta. They are below their chord by at
         most ``(high - low)/4`` times the increase of the slopes. So is the concave minimum.
@@ -151,7 +151,7 @@ class Linearizer:
         self._minorants = Minorants(view.unknowns)
         even = np.zeros(view.active.size)
         able = [part for part in view.terms if part[1].simplex_minimum(1.0, even) is not None]
-        # Keep a strictly convex spread term rather than the largest weight.
+        # Keep a strictly convex spread term if there is one, not a piecewise linear term.
         self._spread = next(iter([part for part in able if not part[2].is_pwl()] or able), None)
 
     def cut(

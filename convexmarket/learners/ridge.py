@@ -292,10 +292,10 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     def _weights(self, granted: Granted, n_features: int) -> Floats:
         if not isinstance(self.weighting, str):
             weights = check_weights(self.weighting, granted.epsilon.size)
-            if wrong := np.count_nonzero(weights[~granted.used]):
+            if np.any(weights[~granted.used]):
                 raise ParameterError(
-                    f"weighting is positive in {wrong} rows that granted an epsilon of 0; set "
-                    "these weights to 0, and scale the other weights so that they sum to 1"
+                    "weighting is positive in rows that granted an epsilon of 0; set these "
+                    "weights to 0, and scale the other weights so that they sum to 1"
                 )
             return weights[granted.used]
         check_choice("weighting", self.weighting, Weighting)

@@ -268,7 +268,7 @@ class Ledger:
         """Return the balance of each seller in the order of first sales.
 
         The columns are id, sold, spent (total epsilon of all releases), left (largest epsilon that
-        can still be charged, including sales for later releases) and paid.
+        later releases can still charge) and paid.
         """
         with self._store.reading() as connection:
             sales, charges = (_frame(connection, query) for query in (_SALES, _CHARGES))

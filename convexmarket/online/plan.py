@@ -193,7 +193,7 @@ class _Market:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the cap limits the total because few sellers remain."""
+        """Whether the cap limits the total because too few sellers remain."""
         return self.buyer.cap * self.n * float(self.atoms.masses.sum()) < self.buyer.m
 
     def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:

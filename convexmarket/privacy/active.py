@@ -122,7 +122,7 @@ class RowAccount(PrivacyAccountant):
 
 
 def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
-    """Create an account with a budget, or return the account that is charged by default.
+    """Create an account with a budget, or return the default account.
 
     Parameters
     ----------

@@ -206,7 +206,7 @@ class ErrorBounds:
         return SemiInteractiveBound(float(fit), float(fresh))
 
     def suggest_test_size(self, largest: int = 1_000_000, noise: NoiseKind | None = None) -> int:
-        """Compute the number of points, up to ``largest``, with the smallest bound on the error.
+        """Compute the number of points, at most ``largest``, that minimises the bound on the error.
 
         Parameters
         ----------

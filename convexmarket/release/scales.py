@@ -69,7 +69,7 @@ def semi_interactive_epsilon(
         return lambda shifts: advanced_composition(shifts, n_points, delta)
 
     def tight(shifts: Floats) -> Floats:
-        # largest sum of T changes whose squares sum to ``effective`` times one squared change
+        # largest sum of T changes if the sum of their squares is ``effective * shift**2``
         pure = np.sqrt(n_points * effective) * shifts
         if delta == 0.0:
             return np.asarray(pure)

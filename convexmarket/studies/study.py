@@ -51,7 +51,7 @@ AUDITED = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "mi
 CAVEATS = (
     "The sellers are given, or drawn from a prior; other sellers lead to other results.",
     "Objectives with different terms are in different units; compare guarantees and payments.",
-    "Expected payments are averages over the prior; payments to particular sellers differ.",
+    "Expected payments are averages over the prior; payments to individual sellers differ.",
 )
 _CAVEAT_OF_LEARNERS = "No guarantee covers a choice among these runs by their validation errors."
 

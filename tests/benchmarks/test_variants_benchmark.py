@@ -77,7 +77,7 @@ def test_one_market_is_allocated_for_fifty_budgets(benchmark):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_variant_needs_few_lines_of_code(benchmark, variant):
-    """Count the lines of user code for variants, and compare the results with a grid of eta.
+    """Count the lines of code of each variant, and compare its optimum with a search on a grid.
 
     The market has 40 sellers. ``excess`` and ``bound`` are the objective and the lower bound minus
     the minimum of the grid, divided by this minimum. A positive ``bound`` would be an error.

@@ -224,7 +224,7 @@ def test_user_defined_weights_must_be_zero_for_epsilon_zero() -> None:
     X, y, epsilon = ridge_sample(5, 4, 2)
     epsilon[0] = 0.0
     weights = np.full(4, 0.25)
-    with pytest.raises(ParameterError, match="weighting is positive in 1 rows"):
+    with pytest.raises(ParameterError, match="weighting is positive in rows that granted"):
         output_ridge(1.0, weighting=weights).fit(X, y, epsilon=epsilon)
 
 

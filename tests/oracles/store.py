@@ -51,7 +51,7 @@ def write(topic: str, records: Iterable[Record]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy arrays and scalars to Python objects, whose floats JSON stores exactly."""
+    """Convert NumPy arrays and scalars to Python objects, because JSON stores floats exactly."""
     return value.tolist()
 
 
