@@ -132,12 +132,12 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     best, bound = best_of(points), np.full(markets.size.size, np.inf)
     if largest == np.inf or np.all(_largest(markets, best) <= largest * unit * (1 - _BINDS)):
         return best, bound
-    found = [points[points.rate <= border]]
+    minima = [points[points.rate <= border]]
     if high >= largest * n:
         totals = max(low / largest, n), high / largest
         point, bound = minimise_bounded(markets, rho, largest * unit, *totals)
-        found.append(point)
-    return best_of(Points.joined(found)), bound
+        minima.append(point)
+    return best_of(Points.joined(minima)), bound
 
 
 def _largest(markets: Markets, points: Points) -> Floats:
@@ -215,8 +215,8 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
     level = costs.lowest + costs.scale * float(point.level)
     price = form.gamma * level if capped == bought else tau / eta
     values = np.empty(0), eta, objective, dual, price
-    found = Allocation(*values, method="exact", seconds=0.0, binding=ends.get(eta, ()))
-    return segment, found, form.mu * float(bound)
+    allocation = Allocation(*values, method="exact", seconds=0.0, binding=ends.get(eta, ()))
+    return segment, allocation, form.mu * float(bound)
 
 
 def _polished(

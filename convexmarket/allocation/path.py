@@ -332,10 +332,10 @@ def candidates(markets: Markets, rho: float, rates: Sequence[float | Floats] = (
         beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
         moved = (beta < low * (1 - SLACK)) | (beta > high * (1 + SLACK))
         beta = np.minimum(np.maximum(beta, low), high)
-        found = some.points(e, j, q, piece, beta, rate, rho)
+        nodes = some.points(e, j, q, piece, beta, rate, rho)
         # Neighbouring pieces share their ends, so points inside a piece are preferred.
-        found.key = found.value * (1 + SLACK * moved)
-        points.append(found)
+        nodes.key = nodes.value * (1 + SLACK * moved)
+        points.append(nodes)
     return Points.joined(points)
 
 

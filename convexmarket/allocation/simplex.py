@@ -112,10 +112,10 @@ def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, 
             following = 0.5 * (low + high)
         if following in (low, high):
             break
-        level, kept = following, above if excess > 0 else below
-        if 0 < 2 * np.count_nonzero(kept) < points.size:
-            total -= 0.0 if excess > 0 else float(caps[~kept].sum())
-            points, caps = points[kept], caps[kept]
+        level, side = following, above if excess > 0 else below
+        if 0 < 2 * np.count_nonzero(side) < points.size:
+            total -= 0.0 if excess > 0 else float(caps[~side].sum())
+            points, caps = points[side], caps[side]
     return points, caps, total, level
 
 

@@ -83,7 +83,7 @@ def _releases(market: MarketData) -> Jobs:
     plane = plane / max(float(np.linalg.norm(plane, axis=1).max()), 1e-12)
     angles = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False).repeat(2)
     corners = np.column_stack([np.cos(angles), np.sin(angles)])
-    one, versions = corners[:1], (corners, np.tile(np.unique(market.y_train)[[0, -1]], 8))
+    corner, versions = corners[:1], (corners, np.tile(np.unique(market.y_train)[[0, -1]], 8))
 
     def of(release: Callable[..., Any], draws: int, *terms: Any, **options: Any) -> Audit:
         def mechanism(rows: NDArray[Any], y: NDArray[Any]) -> Callable[[int], Any]:
@@ -93,13 +93,13 @@ def _releases(market: MarketData) -> Jobs:
             return lambda seed: release(erm, *terms, random_state=Simulation(seed), **given)
 
         attack = partial(audit_privacy, mechanism, plane, market.y_train, draws=draws)
-        return partial(attack, replacements=versions, points=one)
+        return partial(attack, replacements=versions, points=corner)
 
     test_set = partial(of, releases.TestSetRelease)
     questions = {"max_queries": 1, "max_updates": 1, "threshold": 0.01}
     return {
-        ("TestSetRelease", "one point, Laplace"): test_set(DRAWS, one, noise="laplace"),
-        ("TestSetRelease", "one point, process"): test_set(SLOW_DRAWS, one, noise="process"),
+        ("TestSetRelease", "one point, Laplace"): test_set(DRAWS, corner, noise="laplace"),
+        ("TestSetRelease", "one point, process"): test_set(SLOW_DRAWS, corner, noise="process"),
         ("InteractiveRelease", "one question"): of(releases.InteractiveRelease, DRAWS, **questions),
         ("PublicRelease", "one round"): of(releases.PublicRelease, SLOW_DRAWS, rounds=1),
         ("FunctionRelease", "one process"): of(releases.FunctionRelease, SLOW_DRAWS),

@@ -127,8 +127,8 @@ class ExponentialBlock(DeclaredMarket):
     def _written(self, piece: Constraint, quantities: Quantities) -> list[cp.Constraint]:
         form = MarketNumbers(quantities.virtual_costs).plus(constraints=[piece])
         if form.budgets or form.is_bounded:  # bounds on guarantees, psi'eps <= B or eps <= e
-            one = cp.Constant(1.0)
-            quantities = replace(quantities, weights=quantities.epsilon, inverse_eta=one)
+            unit = cp.Constant(1.0)
+            quantities = replace(quantities, weights=quantities.epsilon, inverse_eta=unit)
         elif form.eta_high < np.inf:
             low, high = np.log([form.eta_low, form.eta_high]) - np.log(self._given)
             return [self._v >= low, self._v <= high]

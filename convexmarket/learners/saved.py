@@ -195,7 +195,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def _loaded(content: bytes) -> Any:
-    if len(content) > LARGEST or any(content.count(one) > most for one, most in MOST.items()):
+    if len(content) > LARGEST or any(content.count(mark) > most for mark, most in MOST.items()):
         raise ValueError("it has too many bytes, lists or numbers")
     plain = json.loads(content.decode())
     data = Document.model_validate(plain)

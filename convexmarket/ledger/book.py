@@ -279,10 +279,10 @@ class Ledger:
         frame.insert(2, "spent", account.spent if account else 0.0)
         frame.insert(3, "left", account.remaining if account else 0.0)
         # Sales for one release count as spent, up to its charge, or as left before it is charged.
-        own = sales.dropna(subset="release").groupby(["release", "id"])["epsilon"].sum()
-        used = charges.set_index(["release", "id"])["epsilon"].reindex(own.index, fill_value=0.0)
-        ended = own.index.isin(released, level="release")
-        for column, part in (("spent", own.clip(upper=used)[ended]), ("left", own[~ended])):
+        bound = sales.dropna(subset="release").groupby(["release", "id"])["epsilon"].sum()
+        used = charges.set_index(["release", "id"])["epsilon"].reindex(bound.index, fill_value=0.0)
+        ended = bound.index.isin(released, level="release")
+        for column, part in (("spent", bound.clip(upper=used)[ended]), ("left", bound[~ended])):
             by_seller = part.groupby(level="id").sum().reindex(frame["id"], fill_value=0.0)
             frame[column] += by_seller.to_numpy()
         return frame

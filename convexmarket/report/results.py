@@ -57,8 +57,8 @@ def _plain_cell(cell: Any) -> Any:
 def sentence(certificate: Mapping[str, Any]) -> str:
     """Write the numbers and texts of a certificate, except times."""
     facts = {**certificate, "seconds": "", "binding": ", ".join(certificate.get("binding", ()))}
-    kept = {k: v for k, v in facts.items() if isinstance(v, int | float | str) and v != ""}
-    texts = [f"{name.replace('_', ' ')} {format_cell(value)}" for name, value in kept.items()]
+    shown = {k: v for k, v in facts.items() if isinstance(v, int | float | str) and v != ""}
+    texts = [f"{name.replace('_', ' ')} {format_cell(value)}" for name, value in shown.items()]
     return f"Certificate: {'; '.join(texts)}."
 
 

@@ -186,7 +186,6 @@ def _in_child(seconds: float, megabytes: float, function: Function, *arguments: 
 
 
 def _child(sender: Any, function: Function, arguments: tuple[Any, ...]) -> None:
-    """Perform the call, discard its output to the console, and send the reply."""
     os.setpgid(0, 0)
     if sys.platform == "linux":  # the child is killed when the worker ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

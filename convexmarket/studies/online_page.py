@@ -12,8 +12,10 @@ from convexmarket.online.release import model_text
 from convexmarket.report import Report, compare, format_number
 from convexmarket.studies.study_page import finish, with_legend
 
-_QUANTITIES = ["sellers", "bought", "eta", "payments", "loss", "paid_loss", "largest_epsilon"]
-_QUANTITIES += ["largest_weight"]
+_QUANTITIES = {"sellers": "sellers quoted", "bought": "sellers bought from", "eta": "total epsilon"}
+_QUANTITIES |= {"payments": "payments", "loss": "buyer's loss (A, Eq. 11)"}
+_QUANTITIES |= {"paid_loss": "buyer's loss with the payments made"}
+_QUANTITIES |= {"largest_epsilon": "largest epsilon sold", "largest_weight": "largest weight"}
 _STYLES = ("-", "--", ":", "-.")
 
 
@@ -63,7 +65,7 @@ def fill(report: Report, runs: Any) -> None:
     )
     report.add(plot(runs).figure, "Privacy bought at each report", name="terms")
     values = pd.DataFrame({name: facts[name] for name in ("planned", "realised")})
-    values = values.loc[_QUANTITIES].rename(lambda name: name.replace("_", " "))
+    values = values.loc[list(_QUANTITIES)].rename(_QUANTITIES)
     where = ", in the first simulated market" if facts["simulated"] else ""
     caption = f"Planned totals with full participation, and realised totals{where}"
     report.add(values.rename_axis("quantity"), caption, name="comparison", keys=["quantity"])

@@ -110,9 +110,9 @@ def fill(report: Report, runs: Any) -> None:
         report.add(_matrix(rows).figure, caption, name=name, alt=caption)
     report.add("\n".join(f"- {escape_markdown(text)}" for text in texts[1:]))
     counts = verdicts.counted(tables["runs"]).outcome.value_counts()
-    found = ", ".join(f"{counts[each]:,} {each}" for each in verdicts.COUNTED if each in counts)
+    outcomes = ", ".join(f"{counts[each]:,} {each}" for each in verdicts.COUNTED if each in counts)
     limit = f"The time limit was {tables['runs'].time_limit_s.max():g} s."
-    text = f"{counts.sum():,} runs on {machine['cpu']}, {machine['system']}: {found or 'none'}."
+    text = f"{counts.sum():,} runs on {machine['cpu']}, {machine['system']}: {outcomes or 'none'}."
     report.add(f"{text} {limit}")
     report.add("\n".join(f"- {text}" for text in runs.facts["caveats"]), appendix=True)
     for name, rows in tables.items():

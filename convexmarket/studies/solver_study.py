@@ -242,8 +242,8 @@ def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
         else:
             chosen[name] = solver
     if not chosen:
-        found = f"is installed; CVXPY finds {', '.join(sorted(installed))}"
-        raise NotSupportedError(f"none of the solvers {', '.join(absent)} {found}")
+        reason = f"is installed; CVXPY finds {', '.join(sorted(installed))}"
+        raise NotSupportedError(f"none of the solvers {', '.join(absent)} {reason}")
     return chosen, absent
 
 

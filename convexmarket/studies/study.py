@@ -268,7 +268,6 @@ def _missing(values: Sequence[Any]) -> list[Any]:
 
 
 def _parameters(function: Any, *, required: bool = False) -> set[str]:
-    """Return the names of a function's parameters, or an empty set for a market or learner."""
     if hasattr(function, "fit") or not callable(function):
         return set()
     listed = inspect.signature(function).parameters.values()

@@ -47,23 +47,23 @@ def references_of(table: pd.DataFrame) -> pd.DataFrame:
     """
     is_reference = table.setting == REFERENCE
     values = {prefix + "objective": prefix + "reference" for prefix in ("", AGAIN)}
-    found = table[is_reference].rename(columns=values).set_index(INSTANCE).sort_index()
-    found = found[[*_REFERENCE, "message"]].fillna({"certainty": "none"})
+    references = table[is_reference].rename(columns=values).set_index(INSTANCE).sort_index()
+    references = references[[*_REFERENCE, "message"]].fillna({"certainty": "none"})
     for prefix in ("", AGAIN):
         value, solved = prefix + "objective", (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
         errors = table[[prefix + name for name in RESIDUALS]].max(axis=1, skipna=False)
         proven = ~is_reference & table[prefix + "status"].isin(solved) & (errors <= _VERIFIED)
         best = table[proven & np.isfinite(table[value])].sort_values(value)
-        best = best.drop_duplicates(INSTANCE).set_index(INSTANCE).reindex(found.index)
-        reference = found[prefix + "reference"]
+        best = best.drop_duplicates(INSTANCE).set_index(INSTANCE).reindex(references.index)
+        reference = references[prefix + "reference"]
         least = _REFUTES * np.fmax(reference.abs(), best[prefix + "scale"])
         refuted = best[value] < reference - least
-        found.loc[refuted, prefix + "reference"] = best[value]
-        found.loc[refuted, ["certainty", "doubt"]] = "refuted", _VERIFIED
-        found.loc[refuted, "message"] = (
+        references.loc[refuted, prefix + "reference"] = best[value]
+        references.loc[refuted, ["certainty", "doubt"]] = "refuted", _VERIFIED
+        references.loc[refuted, "message"] = (
             best.solver + ", " + best.formulation + " has a better value"
         )
-    return found.reset_index()
+    return references.reset_index()
 
 
 def judge(

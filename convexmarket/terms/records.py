@@ -98,9 +98,9 @@ class Record(Written, ABC):
         order = cls.__mro__
         base = next(kind for kind in order[::-1] if vars(kind).get("definition"))
         newest = next(place for place, kind in enumerate(order) if cls.definition in vars(kind))
-        kept = {name for kind in order[: newest + 1] for name in vars(kind)} | {cls.definition}
+        fields = {name for kind in order[: newest + 1] for name in vars(kind)} | {cls.definition}
         for name, value in (item for kind in base.__mro__[::-1] for item in vars(kind).items()):
-            if name not in kept and (name == "__call__" or not name.startswith("_")):
+            if name not in fields and (name == "__call__" or not name.startswith("_")):
                 setattr(cls, name, value)
 
     @classmethod

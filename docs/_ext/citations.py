@@ -50,19 +50,19 @@ CITED = re.compile(
 def spelled_out(text: str, *, links: bool = False) -> str:
     """Cite the papers in a text by authors and year, optionally with Markdown links."""
 
-    def name(found: re.Match[str]) -> str:
-        words = _name(found)
-        return f"[{words}]({PAPERS[found['key']].link})" if links else words
+    def name(match: re.Match[str]) -> str:
+        words = _name(match)
+        return f"[{words}]({PAPERS[match['key']].link})" if links else words
 
     return CITED.sub(name, text)
 
 
-def _name(found: re.Match[str]) -> str:
+def _name(match: re.Match[str]) -> str:
     """Format a citation. Within parentheses, the year has no parentheses."""
-    paper = PAPERS[found["key"]]
-    if found["own"]:
+    paper = PAPERS[match["key"]]
+    if match["own"]:
         return f"{paper.authors}'s ({paper.year})"
-    before = found.string[: found.start()].rpartition("\n\n")[2]
+    before = match.string[: match.start()].rpartition("\n\n")[2]
     if before.count("(") > before.count(")"):
         return f"{paper.authors} {paper.year}"
     return f"{paper.authors} ({paper.year})"

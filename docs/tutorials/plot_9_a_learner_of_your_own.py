@@ -80,12 +80,12 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
             names=X,
             random_state=random_state,
         )
-        kept = np.clip(np.nan_to_num(np.asarray(X, dtype=float)[used]), -1e150, 1e150)
-        kept[np.abs(kept) < 1e-150] = 0.0  # squares neither underflow nor overflow
+        clipped = np.clip(np.nan_to_num(np.asarray(X, dtype=float)[used]), -1e150, 1e150)
+        clipped[np.abs(clipped) < 1e-150] = 0.0  # squares neither underflow nor overflow
         signs = np.where(np.asarray(y)[used] == self.classes[1], 1.0, -1.0)
         rng = privacy.resolve_generator(random_state)
         charge()
-        self.coef_ = self.descend(kept, signs, radii, noisy, rng)
+        self.coef_ = self.descend(clipped, signs, radii, noisy, rng)
         self.classes_ = np.asarray(self.classes)
         return self
 

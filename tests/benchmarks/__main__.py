@@ -40,10 +40,10 @@ def run(results: Path) -> None:
     )
 
 
-def page(found: dict) -> str:
+def page(results: dict) -> str:
     """Return the page, with a section for each file and a table for each benchmark."""
-    parts = [INTRODUCTION, machine(found["machine_info"])]
-    runs = sorted(found["benchmarks"], key=lambda run: run["fullname"].split("[")[0])
+    parts = [INTRODUCTION, machine(results["machine_info"])]
+    runs = sorted(results["benchmarks"], key=lambda run: run["fullname"].split("[")[0])
     for file, of_file in groupby(runs, key=lambda run: run["fullname"].split("::")[0]):
         module = import_module(file.removesuffix(".py").replace("/", "."))
         parts.append(f"## {getdoc(module).splitlines()[0].rstrip('.')}")

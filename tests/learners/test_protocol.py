@@ -132,18 +132,18 @@ def test_float32_rows_at_the_bound_are_accepted_and_scaled(n_features, monkeypat
         model.fit(X.astype(np.float64), y, epsilon=1.0)
 
 
-def everything(value, found):
+def everything(value, collected):
     """Collect all objects that an object references directly or indirectly."""
-    found.append(value)
+    collected.append(value)
     if hasattr(value, "__dict__"):
         value = vars(value)
     if isinstance(value, dict):
         for item in value.values():
-            everything(item, found)
+            everything(item, collected)
     elif isinstance(value, list | tuple):
         for item in value:
-            everything(item, found)
-    return found
+            everything(item, collected)
+    return collected
 
 
 @pytest.mark.parametrize("learner", LEARNERS)

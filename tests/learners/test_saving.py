@@ -278,11 +278,11 @@ def change(content, **tables):
     return signed(result)
 
 
-def signed(found):
+def signed(content):
     """Convert the contents of a model to JSON with a valid checksum."""
-    found = {key: value for key, value in found.items() if key != "sha256"}
-    checksum = hashlib.sha256(json.dumps(found).encode()).hexdigest()
-    return json.dumps({**found, "sha256": checksum}).encode()
+    content = {key: value for key, value in content.items() if key != "sha256"}
+    checksum = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return json.dumps({**content, "sha256": checksum}).encode()
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,13 @@ def everything(place):
     return answer | {table: getattr(ledger, table)() for table in TABLES}
 
 
-def differs(found, expected):
+def differs(result, expected):
     """Return the names of the contents that differ from the original contents."""
     return [
         name
         for name, value in expected.items()
         if not (
-            found[name].equals(value) if isinstance(value, pd.DataFrame) else found[name] == value
+            result[name].equals(value) if isinstance(value, pd.DataFrame) else result[name] == value
         )
     ]
 

@@ -46,8 +46,8 @@ def moments_of(log_p, log_q) -> np.ndarray:
     return logsumexp(log_p + ORDERS[:, None] * (log_p - log_q), axis=1)
 
 
-def exceeds(found, bound) -> np.ndarray:
-    return found > bound + ROUNDING * np.maximum(1.0, np.abs(bound))
+def exceeds(result, bound) -> np.ndarray:
+    return result > bound + ROUNDING * np.maximum(1.0, np.abs(bound))
 
 
 def response(epsilon):

@@ -146,9 +146,9 @@ class OnlineFile(tables.ProblemFile):
     def market_rows(self) -> release.MarketRows:
         """Read the rows and the ids of their owners."""
         data, (rows, ids, reports) = self.data, self.data.load(self)
-        own: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if isinstance(data, OwnSellers):
-            own = {"classes": data.classes, "features": data.public_features}
+            options = {"classes": data.classes, "features": data.public_features}
         return release.MarketRows(
             ids or [f"row-{number}" for number in range(rows.y_train.size)],
             *(rows.X_train, rows.y_train, rows.X_test, rows.y_test),
@@ -156,7 +156,7 @@ class OnlineFile(tables.ProblemFile):
             data_norm=rows.data_norm,
             description=rows.description,
             reports=reports,
-            **own,
+            **options,
         )
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
@@ -166,16 +166,16 @@ class OnlineFile(tables.ProblemFile):
             most = f"give at most {len(rows.ids)}, the number of sellers in the data"
             raise errors.ProblemFileError(f"simulation.arrivals is {arrivals}; {most}")
         arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
-        asked = self.model_dump_json(exclude={"run": {"jobs"}, "simulation": {"draws"}})
-        given = joblib.hash([asked, version("convexmarket"), *arrays])
+        description = self.model_dump_json(exclude={"run": {"jobs"}, "simulation": {"draws"}})
+        given = joblib.hash([description, version("convexmarket"), *arrays])
         calls = {f"{given}-{k}": (self, rows, k) for k in range(self.simulation.draws)}
         replies = list(Execution(**options).run(_simulated, calls, "markets").values())
         for failed in (reply for reply in replies if "result" not in reply):
             raise errors.SolverError(f"a simulated market: {ending(failed)}")
         results = [reply["result"] for reply in replies]
-        found = {name: pd.DataFrame(table) for name, table in results[0]["tables"].items()}
-        found["draws"] = pd.DataFrame([result["row"] for result in results])
-        return Runs("online", _KEYS, found, results[0]["facts"])
+        frames = {name: pd.DataFrame(table) for name, table in results[0]["tables"].items()}
+        frames["draws"] = pd.DataFrame([result["row"] for result in results])
+        return Runs("online", _KEYS, frames, results[0]["facts"])
 
     def result(self, market: OnlineMarket, released: str, turned_away: int | None = None) -> Runs:
         """Return the tables and facts of a closed market. Only simulations set ``turned_away``."""
@@ -214,8 +214,8 @@ class OnlineFile(tables.ProblemFile):
             "seed": self.run.seed if simulated else None,
             "caveats": caveats,
         }
-        found = {"offers": offers, **_terms(market.plans())}
-        return Runs("online", {name: _KEYS[name] for name in found}, found, facts)
+        frames = {"offers": offers, **_terms(market.plans())}
+        return Runs("online", {name: _KEYS[name] for name in frames}, frames, facts)
 
 
 def _simulated(

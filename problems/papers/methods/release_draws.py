@@ -99,14 +99,14 @@ def accuracy(study, predictions):
     return np.mean((predictions > 0) == (study.test[1] > 0))
 
 
-def measured(study, truth, found):
+def measured(study, truth, result):
     """Measure the accuracy of the answers and their distance from predictions without noise."""
-    n_answers = found.get("answered", len(truth))
-    distance = np.abs(found["predictions"] - truth)
-    if found.get("other_model"):
+    n_answers = result.get("answered", len(truth))
+    distance = np.abs(result["predictions"] - truth)
+    if result.get("other_model"):
         distance = np.full(len(truth), math.nan)
-    row = {"accuracy": accuracy(study, found["predictions"]), "error": distance.mean()}
-    row |= {"worst": distance[:n_answers].max(), "updates": found.get("updates", math.nan)}
+    row = {"accuracy": accuracy(study, result["predictions"]), "error": distance.mean()}
+    row |= {"worst": distance[:n_answers].max(), "updates": result.get("updates", math.nan)}
     return row | {"answered": n_answers}
 
 

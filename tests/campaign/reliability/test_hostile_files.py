@@ -82,10 +82,10 @@ def test_untrusted_models_are_loaded_correctly_or_refused(name, attack, tmp_path
     attack(f"hostile models: {name}", attempts)
 
 
-def dumped(found):
-    return json.dumps(found).encode()
+def dumped(content):
+    return json.dumps(content).encode()
 
 
-def sign(found):
+def sign(content):
     """Return a changed model with a matching checksum, as an attacker could write it."""
-    return signed({"sha256": "", **found})
+    return signed({"sha256": "", **content})

@@ -126,14 +126,14 @@ def written(prepared, result, tmp_path_factory):
     return answer
 
 
-def timeless(found):
+def timeless(table):
     """Replace the time in a certificate, which differs between runs, by zero."""
-    certificate = found["offers.certificate.json"]
+    certificate = table["offers.certificate.json"]
     if not certificate.startswith(b"{"):
-        return found
+        return table
     stated = json.loads(certificate)
     stated["optimality"]["seconds"] = 0
-    return {**found, "offers.certificate.json": stated}
+    return {**table, "offers.certificate.json": stated}
 
 
 @pytest.mark.parametrize(("name", "moment"), CASES)

@@ -121,8 +121,8 @@ def test_group_shares_of_a_file_equal_group_shares_in_python(share, arguments):
 
 
 def test_groups_can_have_different_priors():
-    own = '{family="uniform", low=0, high=1}'
-    market = one(f'sellers={{groups=[{{name="A", count=3, prior={own}}}, {{name="B", count=2}}]}}')
+    flat = '{family="uniform", low=0, high=1}'
+    market = one(f'sellers={{groups=[{{name="A", count=3, prior={flat}}}, {{name="B", count=2}}]}}')
     levels = np.random.default_rng(0).random(5)
     reports = [*cm.Uniform(0, 1).quantile(levels[:3]), *PRIOR.quantile(levels[3:])]
     priors = {"A": cm.Uniform(0, 1), "B": PRIOR}
