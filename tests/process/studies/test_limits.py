@@ -92,7 +92,7 @@ def test_a_market_that_ends_its_worker_has_one_failed_row(options):
     study = cm.Study({"one": fine, "deadly": deadly, "other": fine})
     table = study.run(jobs=2, progress=False, **options).to_frame()
     assert table.status.tolist() == ["solved", "crashed", "solved"]
-    assert "its process was ended" in table.message[1]
+    assert "its process was killed" in table.message[1]
 
 
 def test_child_processes_of_a_solver_do_not_block_the_run():
