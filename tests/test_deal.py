@@ -152,7 +152,7 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
 
 
 def test_a_budget_can_be_a_constraint():
-    totals = deal(patients(), gamma=None, constraints=[cm.Budget(2.0)]).totals
+    totals = deal(patients(20), gamma=None, constraints=[cm.Budget(2.0)]).totals
     assert totals["expected_payments"] == pytest.approx(2.0)
 
 

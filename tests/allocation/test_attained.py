@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 import convexmarket as cm
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.eta_search import Evaluated
-from convexmarket.errors import LooseCertificateWarning
+from convexmarket.errors import LooseCertificateWarning, SolverError
 from tests import one_in
 from tests.allocation.builders import Own
 
@@ -182,3 +182,11 @@ def test_an_infimum_at_infinite_eta_gives_a_warning_and_a_valid_bound():
         result = cm.allocate(market)
     assert result.lower_bound <= 0.43026
     assert 0.43025 <= result.objective <= 0.4304
+
+
+@pytest.mark.parametrize("first", [0.2, 0.3])
+def test_weights_that_violate_an_equation_are_refused(first):
+    sellers = cm.Sellers([0.1, 0.2, 0.3, 0.4], cm.Uniform(0, 1))
+    market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.GroupShare([0, 0, 1, 1], equal=True)])
+    with pytest.raises(SolverError, match=r"violates a constraint by 1\.0e-01"):
+        Conic(market).repaired(np.array([first, first, 0.5 - first, 0.5 - first]), 2.0)

@@ -8,7 +8,6 @@ import numpy as np
 
 
 def seconds(action: Callable[[], Any]) -> float:
-    """Measure the time of an action in seconds."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start

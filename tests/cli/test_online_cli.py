@@ -63,7 +63,6 @@ def market_folder(tmp_path_factory):
 
 @pytest.fixture
 def opened(here, market_folder):
-    """Copy the open market to the folder ``m``."""
     shutil.copytree(market_folder, here / "m")
     return here
 

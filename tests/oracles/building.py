@@ -90,7 +90,6 @@ def sellers_of(spec: dict[str, Any]) -> cm.Sellers:
 
 
 def market_of(spec: dict[str, Any]) -> cm.Market:
-    """Build a market from its description."""
     objective = None
     for weight, term in spec["terms"]:
         part = weight * built(term)

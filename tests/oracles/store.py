@@ -38,7 +38,6 @@ Record = dict[str, Any]
 
 
 def read(topic: str) -> list[Record]:
-    """Read the records of a topic."""
     with lzma.open(DATA / f"{topic}.jsonl.xz", "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 

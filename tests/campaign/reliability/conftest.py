@@ -42,7 +42,6 @@ def attack(record_property):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print the table of attacks."""
     reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
     counts = [
         value for report in reports for key, value in report.user_properties if key == "attack"

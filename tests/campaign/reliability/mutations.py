@@ -11,7 +11,6 @@ import numpy as np
 
 
 def nested(depth: int) -> Any:
-    """Return nested lists of a given depth."""
     value: Any = 1
     for _ in range(depth):
         value = [value]

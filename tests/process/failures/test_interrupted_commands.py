@@ -255,7 +255,6 @@ def test_a_target_of_the_wrong_type_is_refused(here, name):
 
 
 def read_by_all(file):
-    """Check whether all users can access a file."""
     return all(folder.stat().st_mode & 0o001 for folder in file.parents)
 
 
