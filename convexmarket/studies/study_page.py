@@ -56,7 +56,7 @@ def _audited(runs: Any) -> tuple[Any, str]:
     what, count, rest = "plans" if "plan" in audits else "markets", f"{len(audits):,}", "."
     if runs.keys["audits"] == runs.keys.get("runs") and len(audits) < len(runs.tables["runs"]):
         count += f" of {len(runs.tables['runs']):,}"
-        rest = "; there is no audit of the others."
+        rest = "; the others were not audited."
     most = audits.sellers_audited.max()
     return audits, f"Audited {what}: {count}, with up to {most:,.0f} sellers each{rest}"
 

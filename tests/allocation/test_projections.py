@@ -3,7 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import convexmarket as cm
@@ -126,6 +126,7 @@ def test_unsupported_markets_are_refused(objective):
 @example(147)  # only one seller sells, so the prices of the constraints are not unique
 @example(185)
 @given(st.integers(0, 2**32 - 1))
+@settings(max_examples=15, deadline=None)
 def test_bounds_on_shares_give_the_optimum_of_the_conic_declaration(seed):
     rng = np.random.default_rng(seed)
     m = int(rng.integers(3, 12))

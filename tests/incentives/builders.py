@@ -91,7 +91,7 @@ def corners(market, seller, low, high):
     """Return the reports at which the guarantee jumps or has a kink.
 
     The search bisects intervals with a large drop or a change of the active set. It stops when an
-    interval is so short that payments change by less than 1e-11 of the drop.
+    interval is so short that payments change by less than 1e-13 of the drop.
     """
     at_low, at_high = (guarantee_with_masks(market, seller, z) for z in (low, high))
     result, stack = [], [(low, high, at_low, at_high)]
@@ -101,7 +101,7 @@ def corners(market, seller, low, high):
         if at_a[0] - at_b[0] <= smallest and np.array_equal(at_a[1], at_b[1]):
             continue
         middle = 0.5 * (a + b)
-        if b - a < 1e-11 * b:
+        if b - a < 1e-13 * b:
             result.append(middle)
             continue
         at_middle = guarantee_with_masks(market, seller, middle)

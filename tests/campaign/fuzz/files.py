@@ -86,7 +86,6 @@ PLACES = [places(table) for table in TABLES]
 
 @cache
 def known_keys() -> list[str]:
-    """Return all keys that the schema contains."""
     keys: set[str] = set()
 
     def walk(node: Any) -> None:
