@@ -11,8 +11,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
-from convexmarket.studies import execution
-
 TESTS = Path(__file__).parent
 #: Groups of tests that do not run by default. The name of a group is the name of its folder.
 GROUPS = ("process", "page", "campaign")
@@ -99,6 +97,8 @@ class SharedWorker:
 @pytest.fixture(scope="session", autouse=True)
 def workers_shared_by_studies(request):
     """Share workers between the studies of the default group, whose tests are not forked."""
+    from convexmarket.studies import execution  # the controller of pytest-xdist starts without it
+
     with pytest.MonkeyPatch.context() as patch:
         if "not process" in request.config.option.markexpr:  # forked tests cannot share workers
             patch.setattr(execution, "_IDLE", 3600)
@@ -109,9 +109,11 @@ def workers_shared_by_studies(request):
 
 
 def pytest_collection_finish():
-    """Collect garbage rarely, and exclude tests and libraries, because they are never freed."""
+    """Exclude tests and libraries from the collection of garbage, because they are never freed."""
     gc.freeze()
-    gc.set_threshold(50_000)
+
+
+gc.set_threshold(50_000)
 
 
 # Tests run in parallel, so each process and its children use one core.
