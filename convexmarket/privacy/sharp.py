@@ -9,7 +9,6 @@ angle phi of the gradient, and of the angle alpha of the row.
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ Floats = NDArray[np.float64]
 
 ERRORS, ANGLES = 240, 320  # numbers of cells of p and phi, which are even so that pi/2 is an edge
 FINE = 4  # number of cells of alpha for each cell of phi
+QUARTER = FINE * ANGLES // 2  # number of cells of alpha up to pi/2
 WIDTH = 0.006  # largest relative width of a cell of s that determines the bound
 #: Relative margin that covers rounding errors and weights with a sum slightly above 1.
 SLACK = 2e-6
@@ -68,41 +68,54 @@ class _Cells:
         bend = np.maximum(low * (1.0 - low), high * (1.0 - high))
         self.curvature = np.where((low <= 0.5) & (high >= 0.5), 0.25, bend)
         self.phi = np.linspace(0.0, np.pi, ANGLES + 1)
+        directions = np.stack([np.cos(self.phi), np.sin(self.phi)])
+        self._phi_low, self._phi_high = directions[:, :-1], directions[:, 1:]
         alpha = np.linspace(0.0, np.pi, FINE * ANGLES + 1)
         self._far_cosine = np.cos(alpha[1:])
-        across = np.maximum(np.cos(alpha[:-1, None] - self.phi), 0.0)
-        self._near_cosine = np.where(alpha[1:, None] > self.phi + 1e-9, across, 0.0)
-        self._near_cosine[-1, -1] = 1.0  # if chi = pi, the maximum is at alpha = pi
+        # the last entry, 1, is used for chi = pi, where the maximum is at alpha = pi
+        self._near_cosine = np.append(np.maximum(np.cos(alpha[:-1]), 0.0), 1.0)
+        self._decline = self._near_cosine[:QUARTER] / self._near_cosine[1 : QUARTER + 1]
 
     def support(self, s: Floats) -> Floats:
         """Compute upper bounds on S, a maximum over alpha >= chi, shape (s.size, ANGLES + 1)."""
         errors = expit(-s[:, None] * self._far_cosine)
-        return np.stack([(row[:, None] * self._near_cosine).max(axis=0) for row in errors])
+        with np.errstate(divide="ignore", invalid="ignore"):  # small errors are rounded to zero
+            growth = errors[:, 1:] / errors[:, :-1]
+        # in alpha, the product of error and cosine increases to its maximum and then decreases;
+        # it increases after an alpha if chi is above this value
+        turns = np.arange(growth.shape[1]) - np.searchsorted(self._decline, growth, side="right")
+        chi = FINE * np.arange(ANGLES + 1)
+        best = np.stack([row.searchsorted(chi) for row in np.maximum.accumulate(turns, axis=1)])
+        return np.take_along_axis(errors, best, axis=1) * self._near_cosine[best - chi]
 
     def bound(self, low: Floats, high: Floats) -> Floats:
         """Compute upper bounds on tau (-inf in empty cells), of shape (ERRORS, low.size)."""
-        near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
+        near, far = np.maximum(low, 1.0 / FAR)[:, None], np.minimum(high, FAR)[:, None]
         # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
         ends, place = np.unique([near, far], return_inverse=True)
         support = (1.0 + SLACK) * self.support(ends)[place.reshape(2, -1)].max(axis=0)
-        half, pull = ANGLES // 2, self.regularization * near[:, None]
+        half, pull = ANGLES // 2, self.regularization * near
         possible = np.repeat(pull <= support[:, :1], ANGLES, axis=1)  # cells of possible gradients
         # compare with S at pi/2 - phi
         possible[:, :half] = pull * np.sin(self.phi[:half]) <= support[:, half:0:-1]
-        # S at pi - phi for the lower end of each cell of phi
-        second = np.where(possible, support[:, :0:-1], -np.inf)
+        # angles alpha of rows whose errors are in a cell of p
+        top, bottom = self.margins[:-1], self.margins[1:]
+        largest = top / np.where(top > 0, near, far)
+        least = bottom / np.where(bottom > 0, far, near)
+        reached = (least <= 1.0) & (largest >= -1.0)
+        cosines = np.clip([largest, least], -1.0, 1.0)
+        alpha = np.stack([cosines, np.sqrt(1.0 - cosines**2)], axis=-1)
         out = np.full((ERRORS, low.size), -np.inf)
-        for row, (top, bottom) in enumerate(pairwise(self.margins)):
-            # angles alpha of rows whose error is in this cell of p
-            largest = top / (near if top > 0 else far)
-            least = bottom / (far if bottom > 0 else near)
-            reached = (least <= 1.0) & (largest >= -1.0)
-            ends = np.clip([largest[reached], least[reached]], -1.0, 1.0)
-            alpha_low, alpha_high = np.arccos(ends)[..., None]
-            apart = np.maximum(alpha_low - self.phi[1:], self.phi[:-1] - alpha_high)
-            cosine = np.cos(np.clip(apart, 0.0, np.pi))
-            first = np.where(cosine > 0, self.errors[row + 1], self.errors[row]) * cosine
-            out[row, reached] = (first + second[reached]).max(axis=1)
+        for cell, (rows, columns) in enumerate(zip(reached, possible, strict=True)):
+            alpha_low, alpha_high = alpha[:, cell, rows]
+            phi_low, phi_high = self._phi_low[:, columns], self._phi_high[:, columns]
+            cosine = np.where(phi_low[0] < alpha_high[:, :1], alpha_high @ phi_low, 1.0)
+            cosine = np.where(phi_high[0] > alpha_low[:, :1], alpha_low @ phi_high, cosine)
+            p_low, p_high = self.errors[:-1, None][rows], self.errors[1:, None][rows]
+            # S at pi - phi for the lower end of each cell of phi
+            second = support[cell, :0:-1][columns]
+            first = np.maximum(p_low * cosine, p_high * cosine)
+            out[rows, cell] = (first + second).max(axis=1, initial=-np.inf)
         return out
 
 
