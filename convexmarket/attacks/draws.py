@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from convexmarket.attacks.audit_result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit
-from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
-from convexmarket.errors import ReleaseExhaustedError as Exhausted
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning, ReleaseExhaustedError
 from convexmarket.learners.domain import Granted
 from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.privacy.accountant import PrivacyAccountant
@@ -148,7 +147,7 @@ def _answers(questions: Floats, release: Any) -> Floats:
     """Return the predictions of a release, padded with zeros, and the number of predictions."""
     try:
         answers = release.predict(questions)
-    except Exhausted as error:
+    except ReleaseExhaustedError as error:
         answers = error.answers
     values = np.zeros(len(questions) + 1)
     values[: len(answers)], values[-1] = answers, len(answers)

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from scipy.optimize import differential_evolution
 from sklearn.base import clone
 
 from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit
@@ -45,9 +44,8 @@ AGREEMENT = 1e-5  # relative tolerance between two computations of the same nois
 LARGEST_ALLOWED = 0.1  # largest tolerance of the comparison, in units of the noise
 #: Attributes of fitted learners that must not depend on rows.
 PUBLIC = ("classes_", "data_norm_", "eta_", "noise_rate_", "regularization_", "rounding_")
-SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": False}
-SEARCH |= {"vectorized": True, "updating": "deferred"}
-STARTS = 2
+SEARCH = {"popsize": 8, "maxiter": 400}  # points per coordinate, and number of steps
+STARTS = 3  # number of searches, which run at the same time
 SHORTEST, LONGEST = -2.0, 2.5  # decimal logarithms of output lengths in units of 1/data_norm_
 BLOCKS, LINES = 3, 6  # largest number of feature blocks, and of axes and projections
 
@@ -91,11 +89,10 @@ class _ObjectiveAudit:
         public, domain = self.domain.labels, self.domain.rows
         interval = isinstance(public, Interval)
         self.labels = np.asarray([public.low, public.high] if interval else public.values)
-        low, width = np.zeros(self.n_features), np.eye(self.n_features)[0]
         if isinstance(domain, Box):
             low, width = domain.low, domain.width
         else:
-            width = domain.data_norm * width
+            low, width = np.zeros(self.n_features), domain.data_norm * np.eye(self.n_features)[0]
         self.extremes = low + 0.5 * width, low + width  # inside and on the boundary of the domain
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
@@ -185,12 +182,10 @@ class _ObjectiveAudit:
         rest = bends[:, 2] + bends[:, 3]
         rest[:2] += self.model.regularization_
         half = self.model.eta_ / self.scale / (2.0 * self.loss.lipschitz * self.model.data_norm_)
-        values = []
-        for version in (0, 1):
-            gradient = pulls[version] + pulls[2] + pulls[3]
-            gradient[0] += self.model.regularization_ * length
-            a, b, c = rest + bends[:, version]
-            values.append(np.log(a * b - c * c) - half * np.hypot(*gradient))
+        gradients = pulls[:2] + pulls[2] + pulls[3]  # for both versions of the row
+        gradients[:, 0] += self.model.regularization_ * length
+        a, b, c = rest[:, None] + bends[:, :2]
+        values = np.log(a * b - c * c) - half * np.hypot(gradients[:, 0], gradients[:, 1])
         return values[0] - values[1]
 
     def loss_at(self, witness: Any) -> float:
@@ -258,13 +253,8 @@ class _ObjectiveAudit:
         place[row] = 0
         weights = np.append([weight, weight], np.bincount(place, self.weights, 4)[2:])
 
-        def loss(numbers: Floats) -> Floats:
-            return -self.losses(weights, *self.candidates(numbers))
-
-        evolve: Any = differential_evolution  # SciPy's stubs do not cover vectorized=True
-        bounds = [(0.0, 1.0)] * (1 + 4 * (len(self.spread) + 1))
-        searches = [evolve(loss, bounds, rng=rng, **SEARCH) for _ in range(STARTS)]
-        best = min(searches, key=lambda search: search.fun).x
+        size = 1 + 4 * (len(self.spread) + 1)
+        best = _evolved(lambda z: self.losses(weights, *self.candidates(z)), size, rng)
         x, y, length = self.candidates(best[:, None])
         points, labels = x[..., 0] @ self.spread, y[:, 0]
         sides: list[Any] = [row]
@@ -348,11 +338,9 @@ class _OutputAudit(_ObjectiveAudit):
         grams = np.einsum("r,rin,rjn->rnij", weights, scaled, scaled)
         moments = np.einsum("r,rn,rin->rni", weights, y, scaled)
         rest = grams[2] + grams[3] + self.model.regularization_ * np.eye(roots.size)
-        models = [
-            np.linalg.solve(rest + grams[k], (moments[2] + moments[3] + moments[k])[..., None])
-            for k in (0, 1)
-        ]
-        apart = (models[0] - models[1])[..., 0]
+        sums = moments[2] + moments[3] + moments[:2]
+        models = np.linalg.solve(rest + grams[:2], sums[..., None])[..., 0]
+        apart = models[0] - models[1]
         return np.linalg.norm(apart * roots ** (2 - self.order), self.order, axis=1)
 
     def loss_at(self, witness: Neighbours) -> float:
@@ -369,6 +357,22 @@ class _OutputAudit(_ObjectiveAudit):
     @property
     def order(self) -> int:
         return 2 if self.model.rounding_ is None else 1
+
+
+def _evolved(losses: Any, size: int, rng: np.random.Generator) -> Floats:
+    """Maximise a function of numbers in [0, 1] by differential evolution (best/1/bin)."""
+    points = rng.random((size, STARTS, SEARCH["popsize"] * size))
+    values = losses(points.reshape(size, -1)).reshape(points.shape[1:])
+    for _ in range(SEARCH["maxiter"]):
+        best = np.take_along_axis(points, values.argmax(axis=1)[None, :, None], axis=2)
+        apart = rng.permutation(points, axis=2) - rng.permutation(points, axis=2)
+        trial = best + rng.uniform(0.5, 1.0, (STARTS, 1)) * apart
+        trial = np.where(rng.random(points.shape) < 0.7, trial, points)
+        trial = np.where((trial >= 0.0) & (trial <= 1.0), trial, rng.random(points.shape))
+        found = losses(trial.reshape(size, -1)).reshape(values.shape)
+        better = found >= values
+        points, values = np.where(better, trial, points), np.where(better, found, values)
+    return points.reshape(size, -1)[:, values.argmax()]
 
 
 def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -> Check:

@@ -1,7 +1,7 @@
 r"""Kernels with public bounds on the norms of features, and predictors that can be published.
 
 The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public. It is computed from
-the kernel and a public ball that contains all rows. Kernel matrices are computed by scikit-learn.
+the kernel and a public ball that contains all rows. Kernels are defined as in scikit-learn.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
-from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.preprocessing import normalize
 
 from convexmarket.checks import (
     LARGEST_ENTRY,
@@ -27,14 +27,8 @@ from convexmarket.privacy.guarantee import Guarantee
 
 Floats = NDArray[np.float64]
 
-#: Parameters of each kernel function of scikit-learn.
-TAKES: dict[str, tuple[str, ...]] = {
-    "linear": (),
-    "poly": ("gamma", "degree", "coef0"),
-    "rbf": ("gamma",),
-    "laplacian": ("gamma",),
-    "cosine": (),
-}
+#: Names of the kernels in scikit-learn.
+NAMES = ("linear", "poly", "rbf", "laplacian", "cosine")
 #: Kernels whose feature norms depend on the rows. The features of other kernels have norm 1 or 0.
 UNBOUNDED = ("linear", "poly")
 LARGEST_EXPONENT = 700.0  # largest exponent without overflow
@@ -66,8 +60,8 @@ class Kernel:
     data_norm: float | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.name, str) and self.name in TAKES):
-            raise ParameterError(f"kernel must be one of {tuple(TAKES)}, got {self.name!r:.80}")
+        if not (isinstance(self.name, str) and self.name in NAMES):
+            raise ParameterError(f"kernel must be one of {NAMES}, got {self.name!r:.80}")
         check_scales(gamma=self.gamma)
         check_count("degree", self.degree)
         check_nonnegative("coef0", self.coef0)
@@ -87,8 +81,14 @@ class Kernel:
             return np.zeros((len(X), len(Y)))
         if self.name == "rbf":  # differences avoid cancellation for rows far from zero
             return np.asarray(np.exp(-self.gamma * cdist(X, Y, "sqeuclidean")))
-        parameters = {name: getattr(self, name) for name in TAKES[self.name]}
-        return np.asarray(pairwise_kernels(X, Y, metric=self.name, **parameters))
+        if self.name == "laplacian":
+            return np.asarray(np.exp(-self.gamma * cdist(X, Y, "cityblock")))
+        if self.name == "cosine":
+            X, Y = normalize(X), normalize(Y)
+        products = np.asarray(X @ Y.T)
+        return (
+            (self.gamma * products + self.coef0) ** self.degree if self.name == "poly" else products
+        )
 
     @property
     def feature_bound(self) -> float:

@@ -11,18 +11,6 @@ from convexmarket.privacy.random_sources import (
 )
 from convexmarket.privacy.selection import private_selection
 
-__all__ = [
-    "Account",
-    "AccountComposition",
-    "Guarantee",
-    "PrivacyAccountant",
-    "Profile",
-    "RandomSource",
-    "RowAccount",
-    "Simulation",
-    "account",
-    "noise_assumption",
-    "private_selection",
-    "reserve",
-    "resolve_generator",
-]
+__all__ = ["Account", "AccountComposition", "Guarantee", "PrivacyAccountant", "Profile"]
+__all__ += ["RandomSource", "RowAccount", "Simulation", "account", "noise_assumption"]
+__all__ += ["private_selection", "reserve", "resolve_generator"]

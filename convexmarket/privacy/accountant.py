@@ -336,9 +336,9 @@ def _limits(budget: Floats, delta: float) -> _Limits:
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)
     if counted.any():
         some = budget[counted]
-        limits.gaussian[counted] = gaussian_shift(some, GAUSSIAN * delta) ** 2
-        for k, (part, share) in enumerate(SPLITS.items()):
-            limits.split[counted, k] = gaussian_shift(some, share * delta, part * some) ** 2
+        parts, shares = np.array([(0.0, GAUSSIAN), *SPLITS.items()]).T
+        shifts = gaussian_shift(some[:, None], shares * delta, some[:, None] * parts)
+        limits.gaussian[counted], limits.split[counted] = shifts[:, 0] ** 2, shifts[:, 1:] ** 2
         log = np.log(1.0 / (MOMENT * delta))
         order = (log + np.sqrt(log) * np.sqrt(log + some)) / some
         limits.order[counted] = order

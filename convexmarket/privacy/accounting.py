@@ -22,12 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.checks import (
-    check_choice,
-    check_nonnegative,
-    check_scales,
-    checked_numbers,
-)
+from convexmarket.checks import check_choice, check_nonnegative, check_scales, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.sharp import sharp_guarantee
 

@@ -98,36 +98,43 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
     """Compute the epsilon of Gaussian noise, rounded up, from its standardised shift and delta."""
     shifts = np.asarray(shift, dtype=np.float64)
     bounded = np.isfinite(shifts) & (shifts > 0)
-    size = shifts[bounded]
+    size, goal = shifts[bounded], np.log(delta)
     low: Floats = np.zeros_like(size)
-    high: Floats = size * (size / 2.0 + np.sqrt(-2.0 * np.log(delta)))
-    high = np.where(_gaussian_log_delta(size, low) <= np.log(delta), 0.0, high)
+    high: Floats = size * (size / 2.0 + np.sqrt(-2.0 * goal))
+    high = np.where(_gaussian_log_delta(size, low)[0] <= goal, 0.0, high)
+    middle = high
     for _ in range(BISECTIONS):
-        middle = (low + high) / 2.0
-        enough = _gaussian_log_delta(size, middle) <= np.log(delta)
+        log_delta, log_slope = _gaussian_log_delta(size, middle)
+        enough = log_delta <= goal
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        # Newton's method, with steps slightly beyond the root so that low and high converge to it
+        root = middle + (log_delta - goal) * np.exp(log_delta - log_slope)
+        root *= np.where(enough, 1.0 - 1e-15, 1.0 + 1e-15)
+        middle = np.where((low < root) & (root < high), root, (low + high) / 2.0)
+        if not ((low < middle) & (middle < high)).any():
+            break
     epsilon = np.where(shifts > 0, np.inf, 0.0)
     epsilon[bounded] = high
     return epsilon
 
 
-def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
+def gaussian_shift(epsilon: ArrayLike, delta: ArrayLike, pure: ArrayLike = 0.0) -> Floats:
     """Compute the largest shift of Gaussian noise with this epsilon, rounded down.
 
     The noise and a pure release of epsilon ``pure`` together have at most this epsilon.
     """
-    budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
-    budget = np.minimum(budget, other + LARGEST_EPSILON)
+    budget, other, deltas = np.broadcast_arrays(epsilon, pure, delta)
+    terms = np.stack([np.minimum(budget, other + LARGEST_EPSILON), other, deltas])
 
-    def excess(shift: Floats, budget: Floats, other: Floats) -> Floats:
-        up, down = (_gaussian_log_delta(shift, budget - sign * other) for sign in (1.0, -1.0))
+    def excess(shift: Floats, budget: Floats, other: Floats, delta: Floats) -> Floats:
+        up, down = (_gaussian_log_delta(shift, budget - sign * other)[0] for sign in (1.0, -1.0))
         total = np.logaddexp(up + log_expit(other), down + log_expit(-other))
         return np.maximum(total - np.log(delta), -1e4)
 
-    distinct, places = np.unique(np.stack([budget, other]), axis=1, return_inverse=True)
+    distinct, places = np.unique(terms.reshape(3, -1), axis=1, return_inverse=True)
     high = np.sqrt(2.0 * (distinct[0] - distinct[1])) + 10.0
-    root = find_root(excess, (np.full_like(high, delta), high), args=tuple(distinct))
-    return np.asarray(root.x[places.ravel()] * (1.0 - SLACK)).reshape(np.shape(epsilon))
+    root = find_root(excess, (distinct[2], high), args=tuple(distinct))
+    return np.asarray(root.x[places.ravel()] * (1.0 - SLACK)).reshape(budget.shape)
 
 
 def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats:
@@ -137,9 +144,9 @@ def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats
     return np.sqrt(2.0 * count * np.log(1.0 / delta)) * each + count * each * growth
 
 
-def _gaussian_log_delta(shift: Floats, epsilon: Floats) -> Floats:
-    """Compute the logarithm of the delta of Gaussian noise (Balle and Wang, Theorem 8)."""
+def _gaussian_log_delta(shift: Floats, epsilon: Floats) -> tuple[Floats, Floats]:
+    """Compute the logs of delta (Balle and Wang, Theorem 8) and of -d(delta)/d(epsilon)."""
     tail = log_ndtr(shift / 2.0 - epsilon / shift)
     other = epsilon + log_ndtr(-shift / 2.0 - epsilon / shift)
     with np.errstate(divide="ignore"):
-        return tail + np.log1p(-np.exp(np.minimum(other - tail, 0.0)))
+        return tail + np.log1p(-np.exp(np.minimum(other - tail, 0.0))), other

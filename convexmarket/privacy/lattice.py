@@ -86,7 +86,8 @@ def _accept_fraction(
     accepted, going = np.zeros(len(parts), dtype=bool), np.arange(len(parts))
     for round_ in count(1):
         on = parts[going] > (rng.integers(0, whole, size=len(going)) if whole > 1 else 0)
-        on &= rng.integers(0, round_ * (1 + halved_square), size=len(going)) == 0
+        if round_ > 1 or halved_square:
+            on &= rng.integers(0, round_ * (1 + halved_square), size=len(going)) == 0
         if halved_square:
             on &= rng.integers(0, whole, size=len(going)) < parts[going]
         accepted[going[~on]] = round_ % 2 == 1

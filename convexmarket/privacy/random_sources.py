@@ -15,8 +15,7 @@ from convexmarket.checks import check_count, warn_user
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
 
 __all__ = ["RandomSource", "Simulation", "gamma_sphere_log_density", "gamma_sphere_noise"]
-__all__ += ["noise_assumption", "resolve_generator", "secure_generator"]
-__all__ += ["warn_of_plain_noise"]
+__all__ += ["noise_assumption", "resolve_generator", "secure_generator", "warn_of_plain_noise"]
 
 Seed: TypeAlias = (
     int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.RandomState

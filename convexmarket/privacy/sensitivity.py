@@ -10,6 +10,7 @@ For large :math:`\lambda`, ``"tight"`` is :math:`2\sqrt d/\lambda`, which is opt
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -72,6 +73,7 @@ def _checked(regularization: float, n_features: int) -> tuple[float, int]:
     return float(regularization), int(n_features)
 
 
+@lru_cache(maxsize=256)  # often many fits have the same parameters
 def _unconditional(g: float) -> float:
     least = np.arctan2(1.0, g)
     angle = np.linspace(least, np.pi / 2.0, GRID_POINTS)

@@ -41,8 +41,7 @@ def pull_profile(regularization: float) -> tuple[Floats, Floats]:
     """Compute upper bounds on tau and p * (1 - p) on cells of p, with Lambda scaled to R = 1."""
     cells = _Cells(regularization)
     edges = np.concatenate([[0.0], np.geomspace(0.05, 50.0 + 20.0 / regularization, 32), [np.inf]])
-    low, high = edges[:-1], edges[1:]
-    bounds = cells.bound(low, high)
+    low, high, bounds = edges[:-1], edges[1:], cells.bound(edges)
     while True:  # refine the cells of s that determine the bound until they are narrow
         pull = np.minimum(bounds.max(axis=1), 1.0 + cells.errors[1:])
         best = _undominated(pull, cells.curvature)
@@ -50,11 +49,10 @@ def pull_profile(regularization: float) -> tuple[Floats, Floats]:
         deciding &= (low > 0) & (high > low * (1.0 + WIDTH)) & np.isfinite(high)
         if not deciding.any():
             return pull[best], cells.curvature[best]
-        cut = np.geomspace(low[deciding], high[deciding], 4, axis=1)
-        fresh_low, fresh_high = cut[:, :-1].ravel(), cut[:, 1:].ravel()
-        low = np.concatenate([low[~deciding], fresh_low])
-        high = np.concatenate([high[~deciding], fresh_high])
-        bounds = np.hstack([bounds[:, ~deciding], cells.bound(fresh_low, fresh_high)])
+        cuts = np.geomspace(low[deciding], high[deciding], 4, axis=1)
+        low = np.concatenate([low[~deciding], cuts[:, :-1].ravel()])
+        high = np.concatenate([high[~deciding], cuts[:, 1:].ravel()])
+        bounds = np.hstack([bounds[:, ~deciding], *map(cells.bound, cuts)])
 
 
 class _Cells:
@@ -67,42 +65,53 @@ class _Cells:
         low, high = self.errors[:-1], self.errors[1:]
         bend = np.maximum(low * (1.0 - low), high * (1.0 - high))
         self.curvature = np.where((low <= 0.5) & (high >= 0.5), 0.25, bend)
-        self.phi = np.linspace(0.0, np.pi, ANGLES + 1)
+        phi = np.linspace(0.0, np.pi, ANGLES + 1)
+        self._phi = np.stack([np.cos(phi), np.sin(phi)])
         alpha = np.linspace(0.0, np.pi, FINE * ANGLES + 1)
         self._far_cosine = np.cos(alpha[1:])
-        across = np.maximum(np.cos(alpha[:-1, None] - self.phi), 0.0)
-        self._near_cosine = np.where(alpha[1:, None] > self.phi + 1e-9, across, 0.0)
-        self._near_cosine[-1, -1] = 1.0  # if chi = pi, the maximum is at alpha = pi
+        # the last entry, 1, is used for chi = pi, where the maximum is at alpha = pi
+        self._near_cosine = np.append(np.maximum(np.cos(alpha[:-1]), 0.0), 1.0)
+        acute = self._near_cosine[: FINE * ANGLES // 2 + 1]
+        self._decline = acute[:-1] / acute[1:]
 
     def support(self, s: Floats) -> Floats:
         """Compute upper bounds on S, a maximum over alpha >= chi, shape (s.size, ANGLES + 1)."""
         errors = expit(-s[:, None] * self._far_cosine)
-        return np.stack([(row[:, None] * self._near_cosine).max(axis=0) for row in errors])
+        with np.errstate(divide="ignore", invalid="ignore"):  # small errors are rounded to zero
+            growth = errors[:, 1:] / errors[:, :-1]
+        # The product of error and cosine first increases in alpha and then decreases. After an
+        # angle alpha, it increases if chi is above this value.
+        turns = np.arange(growth.shape[1]) - np.searchsorted(self._decline, growth, side="right")
+        chi = FINE * np.arange(ANGLES + 1)
+        best = np.stack([row.searchsorted(chi) for row in np.maximum.accumulate(turns, axis=1)])
+        return np.take_along_axis(errors, best, axis=1) * self._near_cosine[best - chi]
 
-    def bound(self, low: Floats, high: Floats) -> Floats:
-        """Compute upper bounds on tau (-inf in empty cells), of shape (ERRORS, low.size)."""
-        near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
-        # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
-        ends, place = np.unique([near, far], return_inverse=True)
-        support = (1.0 + SLACK) * self.support(ends)[place.reshape(2, -1)].max(axis=0)
-        half, pull = ANGLES // 2, self.regularization * near[:, None]
-        possible = np.repeat(pull <= support[:, :1], ANGLES, axis=1)  # cells of possible gradients
-        # compare with S at pi/2 - phi
-        possible[:, :half] = pull * np.sin(self.phi[:half]) <= support[:, half:0:-1]
-        # S at pi - phi for the lower end of each cell of phi
-        second = np.where(possible, support[:, :0:-1], -np.inf)
-        out = np.full((ERRORS, low.size), -np.inf)
-        for row, (top, bottom) in enumerate(pairwise(self.margins)):
-            # angles alpha of rows whose error is in this cell of p
-            largest = top / (near if top > 0 else far)
-            least = bottom / (far if bottom > 0 else near)
-            reached = (least <= 1.0) & (largest >= -1.0)
-            ends = np.clip([largest[reached], least[reached]], -1.0, 1.0)
-            alpha_low, alpha_high = np.arccos(ends)[..., None]
-            apart = np.maximum(alpha_low - self.phi[1:], self.phi[:-1] - alpha_high)
-            cosine = np.cos(np.clip(apart, 0.0, np.pi))
-            first = np.where(cosine > 0, self.errors[row + 1], self.errors[row]) * cosine
-            out[row, reached] = (first + second[reached]).max(axis=1)
+    def bound(self, edges: Floats) -> Floats:
+        """Compute upper bounds on tau (-inf in empty cells) in adjacent cells of s."""
+        edges = np.clip(edges, 1.0 / FAR, FAR)
+        support = (1.0 + SLACK) * self.support(edges)
+        half, low, high = ANGLES // 2, slice(None, -1), slice(1, None)
+        top, bottom = self.margins[low], self.margins[high]
+        out = np.full((ERRORS, edges.size - 1), -np.inf)
+        for cell, (near, far) in enumerate(pairwise(edges)):
+            # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
+            bound, pull = support[cell : cell + 2].max(axis=0), self.regularization * near
+            columns = np.repeat(pull <= bound[0], ANGLES)  # cells of possible gradients
+            # compare with S at pi/2 - phi
+            columns[:half] = pull * self._phi[1, :half] <= bound[half:0:-1]
+            # angles alpha of rows whose errors are in a cell of p
+            largest = top / np.where(top > 0, near, far)
+            least = bottom / np.where(bottom > 0, far, near)
+            rows = (least <= 1.0) & (largest >= -1.0)
+            cosines = np.clip([largest[rows], least[rows]], -1.0, 1.0)
+            alpha_low, alpha_high = np.stack([cosines, np.sqrt(1.0 - cosines**2)], axis=-1)
+            phi_low, phi_high = self._phi[:, low][:, columns], self._phi[:, high][:, columns]
+            cosine = np.where(phi_low[0] < alpha_high[:, :1], alpha_high @ phi_low, 1.0)
+            cosine = np.where(phi_high[0] > alpha_low[:, :1], alpha_low @ phi_high, cosine)
+            p_low, p_high = self.errors[low, None][rows], self.errors[high, None][rows]
+            first = np.maximum(p_low * cosine, p_high * cosine)
+            # add S at pi - phi for the lower end of each cell of phi
+            out[rows, cell] = (first + bound[:0:-1][columns]).max(axis=1, initial=-np.inf)
         return out
 
 

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel
+from sklearn.metrics.pairwise import linear_kernel, pairwise_kernels, polynomial_kernel
 
 from convexmarket.data.datasets import scale_rows
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.learners.predictor import TAKES, Kernel, cholesky_features
+from convexmarket.learners.predictor import NAMES, Kernel, cholesky_features
 
 RADIUS = 1.7
-NAMES = tuple(TAKES)
 POLY = {"gamma": 0.6, "degree": 4, "coef0": 0.5, "data_norm": RADIUS}
 KERNELS = {
     "linear": Kernel("linear", data_norm=RADIUS),
@@ -41,6 +40,9 @@ def rows(seed: int, n_rows: int, n_features: int) -> np.ndarray:
 def test_features_exist_and_satisfy_the_norm_bound(seed, n_features, name) -> None:
     X, kernel = rows(seed, 25, n_features), KERNELS[name]
     gram = kernel(X, X)
+    options = {"gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}
+    expected = pairwise_kernels(X, metric=name, filter_params=True, **options)
+    np.testing.assert_allclose(gram, expected, rtol=1e-12, atol=1e-13)
     values = np.linalg.eigvalsh(gram)
     assert values[0] >= -1e-13 * max(1.0, values[-1])
     kernel.check_domain(X, "X")

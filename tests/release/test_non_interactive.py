@@ -9,7 +9,6 @@ from scipy.spatial import cKDTree
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
-from convexmarket.learners import predictor as kernels
 from convexmarket.release import ball_net
 from convexmarket.release import lattice_noise as noise_of
 from convexmarket.release.lattice_noise import laplace_noise
@@ -33,11 +32,6 @@ def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
 SCALES = {"tight": 0.4, "paper": 0.1}
 
 
-def quick_kernel(X, Y, metric, gamma):
-    assert metric == "rbf"
-    return np.exp(-gamma * (X - Y.T) ** 2)
-
-
 @cache
 def first_rounds(accounting, n_releases):
     """Run many releases with one round, and return the selected points and the measured values.
@@ -48,7 +42,6 @@ def first_rounds(accounting, n_releases):
     erm, generator, scale = model(n_features=1), np.random.default_rng(1), SCALES[accounting]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noise_of, "calibrate", lambda *_: (scale, np.zeros(N_ROWS)))
-        patch.setattr(kernels, "pairwise_kernels", quick_kernel)
         releases = [
             release_of(erm, rounds=1, accounting=accounting, random_state=generator)
             for _ in range(n_releases)
