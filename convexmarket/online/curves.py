@@ -121,8 +121,8 @@ def _reports_at(prior: Prior, prices: Floats, top: float) -> Floats:
     """Compute, for each price, the largest report whose virtual cost is at most the price."""
     left, right = np.full(prices.shape, prior.support[0]), np.full(prices.shape, top)
     for _ in range(_SECTIONS):
-        ends = np.vstack((left, left + (right - left) * _SIXTEENTHS, right))
-        below = np.asarray(prior.ironed_virtual_cost(ends[1:-1])) <= prices
-        last, column = np.count_nonzero(below, axis=0), np.arange(prices.size)
-        left, right = ends[last, column], ends[last + 1, column]
+        middle = left + (right - left) * _SIXTEENTHS
+        below = np.asarray(prior.ironed_virtual_cost(middle)) <= prices
+        left = np.where(below, middle, left).max(axis=0)
+        right = np.where(below, right, middle).min(axis=0)
     return np.where(np.asarray(prior.ironed_virtual_cost(top)) <= prices, top, left)

@@ -150,10 +150,10 @@ class _Market:
     total: float
     squares: float
 
-    def walk(self, near: _Points | None = None) -> tuple[Plan, float, _Points]:
-        """Return the best plan for the atoms, its price relative to ``lowest``, and all points.
+    def walk(self, near: _Points | None = None) -> tuple[Plan, float, _Points | None]:
+        """Return the best plan for the atoms, and its price relative to ``lowest``.
 
-        The points of a similar market can be given as the first points.
+        If the plan is certified, also return all points, the first points for a similar market.
         """
         buyer, points = self.buyer, self._start(near)
         if not points.new.size:
@@ -167,13 +167,14 @@ class _Market:
             between = points.new[bad, None] + np.diff(points.new)[bad, None] * parts
             points = _merged(points, self._at(between.ravel(), points))
         new, norm, price, total, value, *_ = self._polished(points)
+        known = None if bad.size else points
         if new == 0:
-            return Plan(Terms(self.atoms.lowest, 0.0), self.total, value, bound), 0.0, points
+            return Plan(Terms(self.atoms.lowest, 0.0), self.total, value, bound), 0.0, known
         scale, largest = buyer.gamma * total * norm / buyer.mu, buyer.cap / buyer.m * total
         best_plan = _outcome(self, Terms(self.atoms.lowest + price, scale, largest))
         terms = replace(best_plan.terms, largest=buyer.cap * best_plan.eta / buyer.m)
         bound = min(bound, best_plan.objective)
-        return replace(best_plan, terms=terms, lower_bound=bound), price, points
+        return replace(best_plan, terms=terms, lower_bound=bound), price, known
 
     def _start(self, near: _Points | None) -> _Points:
         """Compute points for norms of many magnitudes, and the point without new purchases."""
