@@ -51,8 +51,8 @@ class Columns:
     @classmethod
     def joined(cls, parts: Sequence[Self], axis: int = 0) -> Self:
         """Concatenate tables."""
-        names = vars(parts[0])
-        return cls(*[np.concatenate([vars(part)[name] for part in parts], axis) for name in names])
+        columns = zip(*[vars(part).values() for part in parts], strict=True)
+        return parts[0] if len(parts) == 1 else cls(*[np.concatenate(c, axis) for c in columns])
 
 
 @dataclass
@@ -198,11 +198,11 @@ class Markets:
         last = np.minimum(filling, self.sums(self.size)[0]) - 1
         # The marginal cost is the new cost, or the cost of a row without the replaced seller.
         gone = numbers[np.minimum(self.row + 1, x.size)] - (self.row < x.size)
-        ranks = np.stack([last - 1, last])
+        ranks = np.array([last - 1, last])
         low, high = np.searchsorted(numbers, ranks + (ranks >= gone), "right") - 1
         least = np.where(last > 0, x[low], -np.inf)
         most = np.where(high < x.size, x[np.minimum(high, x.size - 1)], np.inf)
-        value = np.clip(self.new, least, most)
+        value = np.minimum(np.maximum(self.new, least), most)
         floor, some.first = self.rows(value), self.rows(value, "right")
         some.floor = np.where(self.sums(floor)[0] > 0, floor, 0)
         return some
@@ -234,7 +234,7 @@ class Markets:
 
     def piece(self, j: Ints, q: Ints) -> Piece:
         """Compute the piece with j capped rows and q rows that sell."""
-        capped, below, low = self.sums(j) if np.any(j) else (0 * j, 0.0, 0.0)
+        capped, below, low = self.sums(j) if j.any() else (0 * j, 0.0, 0.0)
         number, total, squares = self.sums(q)
         number, total = number - capped, total - below
         left, several = np.maximum(self.n - capped, 0.0) / self.n, np.maximum(number, 1)
@@ -254,7 +254,7 @@ class Markets:
         q = np.minimum(np.maximum(k, first), size)
         tau = some.value(np.minimum(q, size - 1))
         j = np.where(at_end & ~at_start, some.floor, 0)
-        if np.any(some.floor):
+        if some.floor.any():
             ends = at_start | at_end
             high = np.where(ends, j, some.floor if most is None else most)
             j = some._capped(q, tau, np.where(ends, j, least), high)
@@ -266,7 +266,7 @@ class Markets:
             cost = np.maximum(np.where(at_end, cost, cost - bend), 0.0)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
         beta = np.where(at_end, np.inf, beta)
-        return Nodes(*np.broadcast_arrays(e, k, rate2, cost, j, beta))
+        return Nodes(e + 0 * k, k, rate2, cost, j, beta)
 
     def _capped(self, q: Ints, tau: Floats, low: Ints, high: Ints) -> Ints:
         """Search the number of capped rows at the point where the weight of row q becomes zero.
@@ -274,7 +274,7 @@ class Markets:
         Row j is at the cap if the weights at which it just reaches the cap sum to at most one.
         """
         bought, total, _ = self.sums(q)
-        while np.any(low < high):
+        while (low < high).any():
             j = (low + high) // 2
             number, below, _ = self.sums(j)
             mass = (bought - number) * tau - (total - below)
@@ -315,11 +315,11 @@ def candidates(markets: Markets, rho: float, rates: Sequence[float | Floats] = (
 
     ``rho`` is sigma*gamma*scale/mu^2. The rate of a point is +inf if the infimum is not attained.
     """
-    targets = np.broadcast_arrays(*rates, markets.size)[:-1]
+    targets = [np.broadcast_to(rate, markets.size.shape) for rate in rates]
     e, j, q, low, high = _pieces(markets, rho, targets)
     some = markets[e]
     piece = some.piece(j, q)
-    if np.any(some.floor):  # the next row reaches the cap, or the last capped row leaves the cap
+    if some.floor.any():  # the next row reaches the cap, or the last capped row leaves the cap
         excess = np.maximum(some.sums(q)[0] - some.n, 0.0) / some.n
         with np.errstate(divide="ignore", invalid="ignore"):
             width = piece.mean - some.value(j), piece.mean - some.value(np.maximum(j - 1, 0))
@@ -342,7 +342,8 @@ def candidates(markets: Markets, rho: float, rates: Sequence[float | Floats] = (
 def best_of(points: Points) -> Points:
     """Return the best point of every market, in the order of the markets."""
     order = np.lexsort((points.key, points.e))
-    return points[order[np.flatnonzero(np.diff(points.e[order], prepend=-1))]]
+    e = points.e[order]
+    return points[order[np.flatnonzero(np.append(True, e[1:] != e[:-1])[: e.size])]]
 
 
 def beta_at(piece: Piece, rate: Any) -> Floats:
@@ -394,27 +395,31 @@ def _pieces(
     ranks = markets.costs.stretches.T[:, None]
     ranks = ranks - (ranks > markets.empty[:, None])
     ranks = ranks + (markets.place[:, None] <= ranks)
-    ends = np.clip(ranks, markets.first[:, None] - 1, markets.size[:, None])
-    e = np.repeat(np.arange(markets.size.size), ends.shape[2])
-    both = markets.nodes(np.tile(e, 2), ends.ravel())
-    a, b = both[: e.size], both[e.size :]
-    done, most_nodes = [], _FIRST
-    while a.e.size:
+    ranks = np.minimum(np.maximum(ranks, markets.first[:, None] - 1), markets.size[:, None])
+    e = np.arange(markets.size.size).repeat(ranks.shape[2])[:, None]
+    rows, done = markets.nodes(e, _between(*ranks.reshape(2, -1, 1), _FIRST)), []
+    while True:
+        a, b = rows[:, :-1], rows[:, 1:]
         targets = [rate[a.e] for rate in rates]
         keep = may_matter((b.rate2, a.rate2), (a.cost, b.cost), rho, targets) & (a.k < b.k)
-        single = keep & (b.k - a.k <= 1)
-        done.append((a[single], b[single]))
-        wide = keep & ~single
+        place = keep.nonzero()
+        a, b = a[place], b[place]
+        wide = b.k - a.k > 1
+        if not wide.any():
+            break
+        done.append((a[~wide], b[~wide]))
         a, b = a[wide][:, None], b[wide][:, None]
-        if a.e.size:  # split each stretch at evenly spaced nodes
-            parts = int(np.clip(np.max(b.k - a.k), 2, max(2, most_nodes // a.e.size)))
-            k = a.k + (b.k - a.k) * np.arange(1, parts) // parts
-            rows = Nodes.joined([a, markets.nodes(a.e, k, b.j, a.j), b], axis=1)
-            a, b, most_nodes = rows[:, :-1], rows[:, 1:], _LATER
-    a, b = map(Nodes.joined, zip(*done, strict=True))
+        inner = _between(a.k, b.k, _LATER)[:, 1:-1]
+        rows = Nodes.joined([a, markets.nodes(a.e, inner, b.j, a.j), b], axis=1)
+    a, b = map(Nodes.joined, zip(*done, (a, b), strict=True))
     # Divide the path between neighbouring nodes into a piece for each number of capped rows.
     counts = np.maximum(a.j - b.j, 0) + 1
-    starts = np.repeat(np.cumsum(counts) - counts, counts)
-    of = np.repeat(np.arange(counts.size), counts)
-    a, b = a[of], b[of]
-    return a.e, b.j + np.arange(starts.size) - starts, b.k, b.beta, a.beta
+    of = np.arange(counts.size).repeat(counts)
+    j = b.j[of] + np.arange(of.size) - (counts.cumsum() - counts)[of]
+    return a.e[of], j, b.k[of], b.beta[of], a.beta[of]
+
+
+def _between(low: Ints, high: Ints, most: int) -> Ints:
+    """Return evenly spaced ranks in each interval, about ``most`` ranks in total."""
+    parts = min(int((high - low).max(initial=1)), max(2, most // low.size))
+    return low + (high - low) * np.arange(parts + 1) // parts

@@ -80,7 +80,8 @@ class ExactCurve:
         if slope is None:
             return self._integrals(prior, seller, reports)
         honest, highest_cost = curve(seller, truth), prior.ironed_virtual_cost(top)
-        highest = curve(seller, np.full(seller.size, highest_cost)).value
+        who, place = np.unique(seller, return_inverse=True)
+        highest = curve(who, np.full(who.size, highest_cost)).value[place]
         rents = np.maximum(highest - honest.value, 0.0) / (form.gamma * slope)
         errors = np.finfo(float).eps * highest / (form.gamma * slope)
         lost = errors > 10.0 * ACCURACY * (rents + reports * honest.epsilon)
@@ -111,19 +112,33 @@ class ExactCurve:
         return self.curve(seller, np.asarray(prior.ironed_virtual_cost(z))).epsilon
 
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
-        """Integrate the guarantees from the reports to the last sale, separately between kinks."""
-        end = self.last_sale(prior, seller, reports)
-        if prior.is_step:  # the guarantee is constant on each piece
-            owner, low, high = cut(reports, end, prior.breakpoints)
-            sold = self._sold(prior, seller[owner], 0.5 * (low + high))
-            rents = np.bincount(owner, (high - low) * sold, seller.size).astype(float)
-            return rents, np.zeros(seller.size)
-        tolerance = self.accuracy * self._least_payment(prior, seller, reports, end)
+        """Integrate the guarantees from the reports to the last sale, separately between kinks.
 
-        def epsilon(k: Ints, z: Floats) -> Floats:
+        The integral of a seller is divided at its reports, so that no part is computed twice.
+        """
+        order = np.lexsort((reports, seller))
+        seller, low = seller[order], reports[order]
+        who, first, count = np.unique(seller, return_index=True, return_counts=True)
+        end = np.repeat(self.last_sale(prior, who, low[first]), count)
+        low = np.minimum(low, end)
+        high = np.roll(low, -1)
+        high[first + count - 1] = end[first]
+
+        def sold(k: Ints, z: Floats) -> Floats:
             return self._sold(prior, seller[k], z)
 
-        return adaptive(epsilon, reports, end, tolerance, prior.breakpoints)
+        if prior.is_step:  # the guarantee is constant on each piece
+            owner, left, right = cut(low, high, prior.breakpoints)
+            pieces = (right - left) * sold(owner, 0.5 * (left + right))
+            parts = np.bincount(owner, pieces, seller.size), np.zeros(seller.size)
+        else:
+            tolerance = self.accuracy * self._least_payment(prior, seller, low, end)
+            tolerance /= np.repeat(count, count)
+            parts = adaptive(sold, low, high, tolerance, prior.breakpoints)
+        sums = np.empty((2, seller.size))
+        for some in np.split(np.arange(seller.size)[::-1], seller.size - first[:0:-1]):
+            sums[:, order[some]] = np.cumsum(np.array(parts)[:, some], axis=1)
+        return sums[0], sums[1]
 
     def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
         """Compute lower bounds on payments; the rent is at least eps(z)*(z - c) for any z."""

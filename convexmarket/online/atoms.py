@@ -11,7 +11,7 @@ is of second order in the width of the cells.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -56,8 +56,8 @@ class Atoms:
 
     def shape(self, price: Floats, width: Floats) -> Shape:
         """Compute the moments for ``v = (p - psi)_+`` at prices p relative to ``lowest``."""
-        full, below, below2 = self._sums[:, np.searchsorted(self.above, price - width, "right")]
-        share, mean, square = self._sums[:, np.searchsorted(self.above, price, "right")]
+        full, below, below2 = self._sums.take(self.above.searchsorted(price - width, "right"), 1)
+        share, mean, square = self._sums.take(self.above.searchsorted(price, "right"), 1)
         share, mean, square = share - full, mean - below, square - below2
         width = np.where(full > 0, width, 0.0)
         margin = np.maximum(price * share - mean, 0.0)
@@ -91,12 +91,12 @@ class Cells:
         self._at_ends = np.append(masses * (1.0 - up), 0.0) + np.append(0.0, masses * up)
         self._at_ends[-1] += max(0.0, 1.0 - levels[-1])
 
-    @property
+    @cached_property
     def inner(self) -> Atoms:
         """Atoms at the means of cells. Their optimal loss is at least the prior's."""
         return Atoms(self._means, self._masses)
 
-    @property
+    @cached_property
     def outer(self) -> Atoms:
         """Atoms at the ends of cells. Their optimal loss is at most the prior's."""
         some = (self._at_ends > 0) & np.isfinite(self._costs)

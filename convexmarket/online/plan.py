@@ -18,6 +18,7 @@ sets of atoms bound the loss (:mod:`convexmarket.online.atoms`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,9 +150,12 @@ class _Market:
     total: float
     squares: float
 
-    def walk(self) -> tuple[Plan, float]:
-        """Return the best plan for the atoms, and its price relative to ``lowest``."""
-        buyer, points = self.buyer, self._start()
+    def walk(self, near: _Points | None = None) -> tuple[Plan, float, _Points | None]:
+        """Return the best plan for the atoms, and its price relative to ``lowest``.
+
+        If the plan is certified, also return all points, the first points for a similar market.
+        """
+        buyer, points = self.buyer, self._start(near)
         if not points.new.size:
             raise _too_far_apart(self)
         for _ in range(_ROUNDS):
@@ -163,29 +167,32 @@ class _Market:
             between = points.new[bad, None] + np.diff(points.new)[bad, None] * parts
             points = _merged(points, self._at(between.ravel(), points))
         new, norm, price, total, value, *_ = self._polished(points)
+        known = None if bad.size else points
         if new == 0:
-            return Plan(Terms(self.atoms.lowest, 0.0), self.total, value, bound), 0.0
+            return Plan(Terms(self.atoms.lowest, 0.0), self.total, value, bound), 0.0, known
         scale, largest = buyer.gamma * total * norm / buyer.mu, buyer.cap / buyer.m * total
         best_plan = _outcome(self, Terms(self.atoms.lowest + price, scale, largest))
         terms = replace(best_plan.terms, largest=buyer.cap * best_plan.eta / buyer.m)
         bound = min(bound, best_plan.objective)
-        return replace(best_plan, terms=terms, lower_bound=bound), price
+        return replace(best_plan, terms=terms, lower_bound=bound), price, known
 
-    def _start(self) -> _Points:
+    def _start(self, near: _Points | None) -> _Points:
         """Compute points for norms of many magnitudes, and the point without new purchases."""
         atoms, buyer = self.atoms, self.buyer
         first = atoms.shape(np.array([atoms.unit]), np.array([np.inf])).first
         powers = 4.0 ** np.arange(-_REACH, _REACH + 1.0)
         new = buyer.mu / (buyer.gamma * self.n * first) * powers
+        if near is not None:
+            new = near.new[near.new > 0]
         if self.total == 0:
-            return self._at(new)
+            return self._at(new, near)
         if self.is_limited:  # at the last point, the cap binds for all remaining sellers
             part = buyer.cap / buyer.m
             eta = self.total / (1.0 - part * self.n * atoms.masses.sum())
             most = np.array([part * eta * np.sqrt(self.n * atoms.masses.sum())])
-            points = _merged(self._at(new[new < most]), self._at(most, at_most=True))
+            points = _merged(self._at(new[new < most], near), self._at(most, at_most=True))
         else:
-            points = self._at(new)
+            points = self._at(new, near)
         norm = np.sqrt(self.squares)
         value = buyer.loss(norm, self.total, 0.0)
         nothing = (0.0, norm, 0.0, self.total, value, buyer.gamma * atoms.lowest, 0.0)
@@ -243,7 +250,8 @@ class _Market:
                 newton = price - excess / (gamma * norm * rise)
             if step == 0:
                 reached, newton = excess >= 0, guess
-            low, high = np.where(excess < 0, price, low), np.where(excess < 0, high, price)
+            under = excess < 0
+            low, high = np.where(under, price, low), np.where(under, high, price)
             inside = (low <= newton) & (newton <= high)
             following = np.where(inside, newton, np.sqrt(low) * np.sqrt(high))
             moved = np.abs(following - price) > 1e-13 * price
@@ -280,8 +288,12 @@ class _Market:
 
     def _polished(self, points: _Points) -> list[float]:
         """Refine the best point to a stationary point of the loss."""
+        rise = points.slope * points.total**2 - self.buyer.mu * points.norm - self.buyer.sigma
+        known = dict(zip(points.new.tolist(), rise.tolist(), strict=True))
 
         def slope(new: float) -> float:
+            if new in known:
+                return known[new]
             at = self._at(np.array([new]), points)
             if not at.new.size:  # beyond the cap
                 return self.buyer.sigma
@@ -302,6 +314,7 @@ def _merged(some: _Points, others: _Points) -> _Points:
     return _Points(*(np.concatenate(pair)[order] for pair in zip(some, others, strict=True)))
 
 
+@lru_cache(maxsize=32)  # policies are often created again for the same market
 def plan(
     prior: Prior,
     buyer: Buyer,
@@ -324,14 +337,14 @@ def plan(
     if isinstance(prior, EmpiricalPrior):
         return plan_atoms(atoms_of(prior), buyer, n, total, squares)
     cells = cells_of(prior)
-    price = _Market(cells.inner, buyer, n, total, squares).walk()[1]
+    _, price, points = _Market(cells.inner, buyer, n, total, squares).walk()
     size = int(gap**-0.5)
     for _ in range(_REFINEMENTS):
         lowest = cells.inner.lowest
         cells = cells.refined(size, lowest, lowest + 1.25 * price)
         market = _Market(cells.inner, buyer, n, total, squares)
-        best, price = market.walk()
-        outer, other = _Market(cells.outer, buyer, n, total, squares).walk()
+        best, price, points = market.walk(points)
+        outer, other, _ = _Market(cells.outer, buyer, n, total, squares).walk(points)
         bound = min(best.objective, outer.lower_bound)
         best = replace(_between(best, outer, buyer), lower_bound=bound)
         if best.gap <= gap:

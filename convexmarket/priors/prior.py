@@ -109,16 +109,17 @@ class Prior(ABC):
         return np.log(self.cdf(c)), np.log(self.pdf(c))
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        """Solve F(c) = u by bisection to machine precision."""
+        """Solve F(c) = u to machine precision by dividing intervals into quarters."""
         bottom, top = self.support
         end = min(top, bottom + 1.0)
         while end < top and np.max(self.cdf(end)) < np.max(u, initial=0.0, where=u < 1):
             end = min(top, 2.0 * end)
         low, high = np.full_like(u, bottom), np.full_like(u, end)
-        for _ in range(80):
-            middle = 0.5 * (low + high)
-            enough = self.cdf(middle) >= u
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        for _ in range(40):
+            c = low + np.multiply.outer([0.25, 0.5, 0.75], high - low)
+            enough = self.cdf(c.ravel()).reshape(c.shape) >= u
+            low = np.where(enough, low, c).max(axis=0)
+            high = np.where(enough, c, high).min(axis=0)
         return np.select([u <= 0, u >= 1], [bottom, top], high)
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
@@ -163,9 +164,12 @@ class Prior(ABC):
         if self.is_regular:
             return self._virtual_cost(c)
         nodes, costs, _ = self._ironing
-        above = c > nodes[-1]  # in a tail, or where psi is infinite
+        between, above = np.interp(c, nodes, costs), c > nodes[-1]
+        if not above.any():
+            return between
+        # In a tail, or where psi is infinite.
         tail = np.maximum(self._virtual_cost(np.where(above, c, nodes[-1])), costs[-1])
-        return np.where(above, tail, np.interp(c, nodes, costs))
+        return np.where(above, tail, between)
 
     @cached_property
     def _nodes(self) -> FloatArray:
