@@ -68,9 +68,10 @@ class KeptSpreadCut:
     _values: dict[float, float] = field(default_factory=dict, init=False)
 
     @cached_property
-    def _least(self) -> float:
-        """The absolute minimum of the spread term."""
-        return abs(float(self.spread(0.0 * self.costs)))
+    def _sizes(self) -> tuple[float, float]:
+        """The sizes of rounding errors, excluding those of large costs, at eta = 0 and per eta."""
+        costs, slopes = (2.0 * max(-float(part.min()), 0.0) for part in (self.costs, self.slopes))
+        return abs(self.const) + abs(float(self.spread(0.0 * self.costs))) + costs, slopes
 
     def _concave(self, eta: float) -> float:
         """Compute ``const + W(eta)`` minus a bound on its rounding error.
@@ -80,9 +81,7 @@ class KeptSpreadCut:
         """
         if eta not in self._values:
             value = float(self.spread(self.costs + eta * self.slopes))
-            size = abs(self.const) + abs(value) + self._least
-            for factor, part in ((2.0, self.costs), (2.0 * eta, self.slopes)):
-                size += factor * max(float(np.max(-part)), 0.0)
+            size = abs(value) + self._sizes[0] + eta * self._sizes[1]
             self._values[eta] = _proven(self.const + value - _ROUNDING * size)
         return self._values[eta]
 
@@ -115,10 +114,12 @@ class KeptSpreadCut:
         most ``(high - low)/4`` times the increase of the slopes. So is the concave minimum.
         """
         start, width, more, dip = self._concave(low), high - low, 0.0, 0.0
-        slope = float(self.slopes.min())  # the slope of the concave part as eta tends to infinity
         if high < np.inf:
             slope, more = (other._concave(high) - start) / width, (other.noise - self.noise) / width
-            dip = max(float(np.max(other.slopes - self.slopes)), 0.0) * width / 4
+            if other is not self:
+                dip = max(float((other.slopes - self.slopes).max()), 0.0) * width / 4
+        else:  # the slope of the concave part as eta tends to infinity
+            slope = float(self.slopes.min())
         curved = self.noise - more * low  # the noise changes by ``more`` for each unit of eta
 
         def value(t: float) -> float:

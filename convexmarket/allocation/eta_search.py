@@ -120,6 +120,7 @@ class _Search:
         self.proofs: list[Excluded] = []
         self.places: list[float] = []
         self.cuts: list[KeptSpreadCut] = []
+        self._bounds: dict[tuple[float, float], tuple[float, float]] = {}
 
     def solve(self, eta: float) -> Evaluated | None:
         """Solve the market at an eta. If it is infeasible, narrow the range and return None."""
@@ -134,6 +135,7 @@ class _Search:
         place = bisect_left(self.places, eta)
         self.places.insert(place, eta)
         self.cuts.insert(place, point.cut)
+        self._bounds.clear()
         return point
 
     def exclude(self, proof: Excluded) -> None:
@@ -191,11 +193,14 @@ class _Search:
 
     def bounded(self, low: float, high: float) -> tuple[float, float]:
         """Return a lower bound on the objective in an interval of eta, and its minimiser."""
+        if (low, high) in self._bounds:  # no other cut since the last call
+            return self._bounds[low, high]
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
             ends.append(left.interval_bound(right, low, high))
         where, value = max(ends, key=lambda end: end[1])
+        self._bounds[low, high] = value, where
         return value, where
 
     def split_at(self, low: float, high: float, where: float) -> float:

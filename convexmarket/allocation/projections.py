@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ from convexmarket.terms import MarketNumbers, Spread, SquaredSpread
 
 #: The target gap of a search is at most this number.
 _AIM = 1e-10
+_NORM, _SQUARE = Spread(), SquaredSpread()
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +90,11 @@ class ProjectableForm(MarketNumbers):
         """The weight of the spread term R."""
         return self.mu or self.mu_squared
 
+    @cached_property
+    def _capped(self) -> bool:
+        """Whether caps are part of the minimum of the spread."""
+        return self.groups is None and bool(np.min(self.max_weight) < 1)
+
     def prices(self, eta: float) -> Floats:
         """Return the cost per unit of weight of each seller, excluding the spread, shape (m,)."""
         return self.losses + (self.gamma * eta) * self.virtual_costs
@@ -106,10 +113,10 @@ class ProjectableForm(MarketNumbers):
         shares are bounded, the caps are ignored.
         """
         relieved = 0.0
-        if np.min(self.max_weight) < 1 and self.groups is None:
+        if self._capped:
             extra = self._priced(costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
-        spread = Spread() if self.mu else SquaredSpread()
+        spread = _NORM if self.mu else _SQUARE
         level = float(spread.simplex_minimum(self.weight, costs))  # type: ignore[arg-type]
         return level - relieved - 4e-15 * (abs(level) + relieved)
 

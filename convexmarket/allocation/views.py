@@ -35,9 +35,9 @@ Floats = NDArray[np.float64]
 
 def numbers(expression: cp.Expression, status: Any = None) -> Floats:
     """Return the value of an expression after a solve, or raise an AllocationError."""
-    if expression.value is None:
+    if (value := expression.value) is None:
         raise AllocationError(f"the problem has no solution (status {status}); call solve() first")
-    return np.asarray(expression.value, dtype=float)
+    return np.asarray(value, dtype=float)
 
 
 def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expression:

@@ -373,15 +373,17 @@ def _strange(expression: Any, known: set[int]) -> list[Any]:
 
 def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
     """Check that user-defined pieces are convex and deterministic in the given quantities."""
+    modules = [(piece, getattr(piece, piece.definition).__module__) for piece in pieces]
+    own = [piece for piece, module in modules if not module.startswith(__package__)]
+    if not own:
+        return
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
     quantities: Any = Quantities.unknown(costs)
     quantities.weights.value = quantities.epsilon.value = np.ones(costs.size) / costs.size
     quantities.inverse_eta.value = 1.0
     known = {id(quantity) for quantity in vars(quantities).values()}
-    for piece in pieces:
-        if getattr(piece, piece.definition).__module__.startswith(__package__):
-            continue
+    for piece in own:
         first, second = (piece._sides(quantities) for _ in range(2))
         for other in (each for side in first for each in _strange(side, known)):
             kinds = getattr(other, "attributes", {})
@@ -472,9 +474,11 @@ class MarketNumbers:
         return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # avoids 0 * inf
 
     def objective(self, weights: Floats, eta: float) -> float:
-        """Evaluate the papers' objective at weights, shape (m,), and eta > 0."""
-        norm = float(np.sqrt(weights @ weights))
-        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
+        """Evaluate the terms with a numeric form at weights, shape (m,), and eta > 0."""
+        square = float(weights @ weights)
+        spread = self.mu * np.sqrt(square) + self.mu_squared * square
+        paid = self.gamma * eta * self.expected_cost(weights)
+        return float(spread + self.sigma / eta + paid + np.sum(self.losses * weights))
 
     @property
     def epsilon_caps(self) -> Floats | None:
