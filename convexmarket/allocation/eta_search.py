@@ -28,15 +28,8 @@ from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOp
 from convexmarket.market import Market
 from convexmarket.terms import MarketNumbers
 
-__all__ = [
-    "FOR_TRACES",
-    "Evaluated",
-    "Excluded",
-    "Runner",
-    "allocation_of",
-    "first_look",
-    "search_eta",
-]
+__all__ = ["FOR_TRACES", "Evaluated", "Excluded", "Runner", "allocation_of", "first_look"]
+__all__ += ["search_eta"]
 
 Floats = NDArray[np.float64]
 
@@ -323,12 +316,7 @@ def search_eta(
 
 
 def allocation_of(
-    best: Evaluated,
-    bound: float,
-    runner: Runner,
-    market: Market,
-    method: str,
-    gap: float,
+    best: Evaluated, bound: float, runner: Runner, market: Market, method: str, gap: float
 ) -> Allocation:
     """Build the allocation from the best point, with weights of all or of the active sellers."""
     ends = zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)

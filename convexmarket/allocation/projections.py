@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,11 +89,6 @@ class ProjectableForm(MarketNumbers):
         """The weight of the spread term R."""
         return self.mu or self.mu_squared
 
-    @cached_property
-    def _capped(self) -> bool:
-        """Whether caps are part of the minimum of the spread."""
-        return self.groups is None and bool(np.min(self.max_weight) < 1)
-
     def prices(self, eta: float) -> Floats:
         """Return the cost per unit of weight of each seller, excluding the spread, shape (m,)."""
         return self.losses + (self.gamma * eta) * self.virtual_costs
@@ -113,7 +107,7 @@ class ProjectableForm(MarketNumbers):
         shares are bounded, the caps are ignored.
         """
         relieved = 0.0
-        if self._capped:
+        if self.groups is None and (np.ndim(self.max_weight) or self.max_weight < 1):
             extra = self._priced(costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
         spread = _NORM if self.mu else _SQUARE

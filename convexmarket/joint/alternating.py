@@ -176,18 +176,17 @@ class PurchaseStep:
             return self.at(model, low)
         if (priced := self.priced(model)) is None:
             return self._allocated(self.joint.purchase_market(model))
-        runner = Projections(priced[0])
-        form, first = runner.form, start or first_look(runner.form)
-        best, bound = search_eta(runner, first, _GAP, MAX_SOLVES, None)
-        point = best.objective, best.eta, best.weights
+        runner, form = Projections(priced[0]), priced[0]
+        best, bound = search_eta(runner, start or first_look(form), _GAP, MAX_SOLVES, None)
         for _ in range(_POLISHES):  # for given weights, the best eta has a closed form
-            cost = float(form.gamma * form.virtual_costs @ point[2])
+            cost = float(form.gamma * form.virtual_costs @ best.weights)
             if cost > 0 < form.sigma:
                 eta = float(np.clip(np.sqrt(form.sigma / cost), *runner.ends))
                 weights = form.optimum(eta)[0].weights
                 objective = form.objective(weights, eta)
-                point = (objective, eta, weights) if objective <= point[0] else point
-        return Purchase(embed(point[2], priced[1]), point[1], point[0] - bound)
+                again = replace(best, weights=weights, eta=eta, objective=objective)
+                best = again if objective <= best.objective else best
+        return Purchase(embed(best.weights, priced[1]), best.eta, best.objective - bound)
 
     def at(self, model: Floats, eta: float) -> Purchase:
         """Compute the best weights for a model at a given eta."""

@@ -87,8 +87,7 @@ class Piece(Record):
         """Store the labels of pandas arguments to compare them with the labels of sellers."""
         piece = super().__new__(cls)
         named = {f"argument {place}": value for place, value in enumerate(args, 1)} | kwargs
-        labels = {name: labels_of(value) for name, value in named.items()}
-        object.__setattr__(piece, "column_labels", labels)
+        vars(piece)["column_labels"] = {name: labels_of(value) for name, value in named.items()}
         return piece
 
     def quantities_used(self, n_sellers: int) -> set[str]:
@@ -373,8 +372,7 @@ def _strange(expression: Any, known: set[int]) -> list[Any]:
 
 def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
     """Check that user-defined pieces are convex and deterministic in the given quantities."""
-    modules = [(piece, getattr(piece, piece.definition).__module__) for piece in pieces]
-    own = [piece for piece, module in modules if not module.startswith(__package__)]
+    own = [p for p in pieces if not getattr(p, p.definition).__module__.startswith(__package__)]
     if not own:
         return
     if not isinstance(costs, cp.Parameter):
@@ -475,9 +473,8 @@ class MarketNumbers:
 
     def objective(self, weights: Floats, eta: float) -> float:
         """Evaluate the terms with a numeric form at weights, shape (m,), and eta > 0."""
-        square = float(weights @ weights)
+        square, paid = float(weights @ weights), self.gamma * eta * self.expected_cost(weights)
         spread = self.mu * np.sqrt(square) + self.mu_squared * square
-        paid = self.gamma * eta * self.expected_cost(weights)
         return float(spread + self.sigma / eta + paid + np.sum(self.losses * weights))
 
     @property
