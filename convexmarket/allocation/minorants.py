@@ -19,7 +19,10 @@ import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.wraps import nonneg_wrap, nonpos_wrap
 from cvxpy.atoms.elementwise.elementwise import Elementwise
+from cvxpy.cvxcore.python.canonInterface import get_problem_matrix
 from cvxpy.expressions.leaf import Leaf
+from cvxpy.lin_ops.lin_op import CONSTANT_ID
+from cvxpy.reductions.inverse_data import InverseData
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import isotonic_regression
@@ -230,9 +233,9 @@ class Minorants:
     """Affine minorants of convex expressions, tight at the current values of the unknowns."""
 
     def __init__(self, unknowns: Sequence[cp.Variable]) -> None:
-        self._unknowns = unknowns
-        self._linear: dict[int, tuple[cp.Expression, list[Any], Floats]] = {}
-        self._tangents: dict[int, tuple[Any, Any, list[Any], list[Any]]] = {}  # of affine atoms
+        _, self._columns, self._size, _ = InverseData.get_var_offsets(unknowns)
+        self._tables: dict[int, tuple[Any, Any]] = {}  # of affine expressions
+        self._tangents: dict[int, tuple[Any, ...]] = {}  # of affine atoms
 
     def __call__(
         self, expression: cp.Expression, dual: Floats | float, hints: Hints
@@ -242,22 +245,21 @@ class Minorants:
         At an atom with a kink, the slope is near its hint or, without a hint, the centre of its
         set.
         """
-        slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
+        slopes = np.zeros(self._size)
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")
-        return self._add(expression, weights, hints, slopes), slopes
+        const = self._add(expression, weights, hints, slopes)
+        return const, np.split(slopes, [*self._columns.values()][1:])
 
-    def _add(self, expression: Any, dual: Floats, hints: Hints, slopes: list[Floats]) -> float:
+    def _add(self, expression: Any, dual: Floats, hints: Hints, slopes: Floats) -> float:
         """Add the slopes of a minorant of ``dual'expression``; return the minorant's constant."""
         if not dual.any():
             return 0.0
         if expression.is_constant():
             return float(dual @ _flat(expression._value_impl()))
-        if expression.is_affine():
-            matrices, offset = self._affine(expression)
-            for slope, matrix in zip(slopes, matrices, strict=True):
-                if matrix is not None:
-                    slope += _times(matrix, dual)
-            return float(dual @ offset)
+        if expression.is_affine() and (table := self._table(expression)) is not None:
+            sums = table @ dual
+            slopes += sums[:-1]
+            return float(sums[-1])
         if _has_kink(expression):
             part = _by_conjugate(expression, dual, hints.get(id(expression)))
             return self._add(expression.args[0], part, hints, slopes)
@@ -267,28 +269,25 @@ class Minorants:
         const, parts = float(dual @ _flat(value)), []
         for argument, given, jacobian in zip(expression.args, values, jacobians, strict=False):
             if not argument.is_constant():
-                parts.append((argument, _times(jacobian, dual)))
+                part = jacobian * dual if np.ndim(jacobian) == 0 else jacobian @ dual
+                parts.append((argument, np.ravel(part)))
                 const -= float(parts[-1][1] @ _flat(given))
         return const + math.fsum(self._add(x, part, hints, slopes) for x, part in parts)
 
-    def _affine(self, expression: cp.Expression) -> tuple[list[Any], Floats]:
-        """Return the Jacobians of an affine expression in the unknowns, and its constant."""
-        if id(expression) in self._linear:
-            return self._linear[id(expression)][1:]
-        jacobian = {id(variable): matrix for variable, matrix in expression.grad.items()}
-        matrices = [jacobian.get(id(unknown)) for unknown in self._unknowns]
-        offset = _flat(expression._value_impl())
-        for matrix, unknown in zip(matrices, self._unknowns, strict=True):
-            if matrix is not None:
-                offset = offset - _times(np.transpose(matrix), _flat(unknown.value))
-        self._linear[id(expression)] = expression, matrices, offset
-        return matrices, offset
-
-
-def _times(matrix: Any, vector: Floats) -> Floats:
-    """Multiply a matrix by a vector, where CVXPY's 1 by 1 matrices are numbers."""
-    product = matrix * vector if np.ndim(matrix) == 0 else matrix @ vector
-    return np.asarray(product, dtype=float).ravel()
+    def _table(self, expression: Any) -> Any:
+        """Return the coefficients of an affine expression and, in the last row, its constants."""
+        if id(expression) not in self._tables:
+            plain = expression._max_ndim() <= 2 and expression._all_support_cpp()
+            table = None  # for nonlinear atoms, such as a power of one
+            with suppress(NotImplementedError):
+                given = [expression.canonical_form[0]], self._size, self._columns
+                one = {CONSTANT_ID: 1}, {CONSTANT_ID: 0}  # the size and column of the constant 1
+                table = get_problem_matrix(
+                    *given, *one, expression.size, None if plain else "SCIPY"
+                )
+                table = table.reshape((self._size + 1, expression.size)).tocsr()
+            self._tables[id(expression)] = expression, table
+        return self._tables[id(expression)][1]
 
 
 def _flat(value: Any) -> Floats:
