@@ -55,7 +55,8 @@ class KeptSpreadCut:
     the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it;
     chords of lower bounds on a concave function are lower bounds. ``price`` is the multiplier of
     ``sum a = 1`` at the point of the tangent. ``tail`` is the eta of the solve, and another cut
-    that is valid above this eta. All values are reduced by a bound on rounding errors.
+    that is valid above this eta. ``least`` is the absolute minimum of the spread. All values are
+    reduced by a bound on rounding errors.
     """
 
     const: float
@@ -65,13 +66,16 @@ class KeptSpreadCut:
     spread: Callable[[Floats], Floats | float]
     price: float
     tail: tuple[float, KeptSpreadCut] | None = None
+    least: float | None = None
     _values: dict[float, float] = field(default_factory=dict, init=False)
 
     @cached_property
     def _sizes(self) -> tuple[float, float]:
         """The sizes of rounding errors, excluding those of large costs, at eta = 0 and per eta."""
         costs, slopes = (2.0 * max(-float(part.min()), 0.0) for part in (self.costs, self.slopes))
-        return abs(self.const) + abs(float(self.spread(0.0 * self.costs))) + costs, slopes
+        if self.least is None:
+            self.least = abs(float(self.spread(0.0 * self.costs)))
+        return abs(self.const) + self.least + costs, slopes
 
     def _concave(self, eta: float) -> float:
         """Compute ``const + W(eta)`` minus a bound on its rounding error.
@@ -137,7 +141,7 @@ class KeptSpreadCut:
 
 def _proven(bound: float) -> float:
     """Return the bound, or -inf if it is NaN because the multipliers overflow."""
-    return -np.inf if np.isnan(bound) else bound
+    return bound if bound == bound else -np.inf
 
 
 class Linearizer:

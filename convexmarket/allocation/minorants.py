@@ -278,13 +278,11 @@ class Minorants:
         """Return the coefficients of an affine expression and, in the last row, its constants."""
         if id(expression) not in self._tables:
             plain = expression._max_ndim() <= 2 and expression._all_support_cpp()
-            table = None  # for nonlinear atoms, such as a power of one
-            with suppress(NotImplementedError):
+            table, backend = None, None if plain else "SCIPY"
+            with suppress(NotImplementedError):  # by nonlinear atoms, such as a power of one
                 given = [expression.canonical_form[0]], self._size, self._columns
                 one = {CONSTANT_ID: 1}, {CONSTANT_ID: 0}  # the size and column of the constant 1
-                table = get_problem_matrix(
-                    *given, *one, expression.size, None if plain else "SCIPY"
-                )
+                table = get_problem_matrix(*given, *one, expression.size, backend)
                 table = table.reshape((self._size + 1, expression.size)).tocsr()
             self._tables[id(expression)] = expression, table
         return self._tables[id(expression)][1]
