@@ -19,15 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from convexmarket.allocation.path import (
-    Floats,
-    Ints,
-    Markets,
-    Points,
-    best_of,
-    beta_at,
-    candidates,
-)
+from convexmarket.allocation.path import Floats, Ints, Markets, Points, best_of, beta_at, candidates
 
 #: Number of fixed-point iterations after which the piece of a total is computed by a search.
 _STEPS = 30

@@ -17,11 +17,7 @@ from convexmarket.allocation.formulations import Formulation, line_search
 from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.allocation.partitioned_sellers import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
-from convexmarket.allocation.projections import (
-    allocate_budget,
-    is_projectable,
-    solve_projections,
-)
+from convexmarket.allocation.projections import allocate_budget, is_projectable, solve_projections
 from convexmarket.allocation.solver_calls import check_solver
 from convexmarket.checks import (
     check_callable,

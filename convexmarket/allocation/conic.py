@@ -28,6 +28,7 @@ from convexmarket.allocation.eta_search import (
     first_look,
     search_eta,
 )
+from convexmarket.allocation.minorants import Computed
 from convexmarket.allocation.prices import pricing_of
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver, solver_version
@@ -89,7 +90,7 @@ class Conic:
         """
         view, market = self.view, self.problem or self.declare(self.form.natural_eta)
         worst, off = cp.Variable(name="worst"), cp.Variable(nonneg=True, name="off")
-        unit = cp.CallbackParam(lambda: market.eta * view.inverse_scale, pos=True)
+        unit = Computed(lambda: market.eta * view.inverse_scale, pos=True)
         copies = list[list[cp.Constraint]]()
         for item, copy in zip(view.flat_constraints(), market.copies, strict=True):
             h, allowed = copy.expr, unit * worst if view.bounds_epsilon(item) else worst

@@ -55,7 +55,8 @@ class KeptSpreadCut:
     the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it;
     chords of lower bounds on a concave function are lower bounds. ``price`` is the multiplier of
     ``sum a = 1`` at the point of the tangent. ``tail`` is the eta of the solve, and another cut
-    that is valid above this eta. All values are reduced by a bound on rounding errors.
+    that is valid above this eta. ``least`` is the absolute minimum of the spread. All values are
+    reduced by a bound on rounding errors.
     """
 
     const: float
@@ -65,12 +66,16 @@ class KeptSpreadCut:
     spread: Callable[[Floats], Floats | float]
     price: float
     tail: tuple[float, KeptSpreadCut] | None = None
+    least: float | None = None
     _values: dict[float, float] = field(default_factory=dict, init=False)
 
     @cached_property
-    def _least(self) -> float:
-        """The absolute minimum of the spread term."""
-        return abs(float(self.spread(0.0 * self.costs)))
+    def _sizes(self) -> tuple[float, float]:
+        """The sizes of rounding errors, excluding those of large costs, at eta = 0 and per eta."""
+        costs, slopes = (2.0 * max(-float(part.min()), 0.0) for part in (self.costs, self.slopes))
+        if self.least is None:
+            self.least = abs(float(self.spread(0.0 * self.costs)))
+        return abs(self.const) + self.least + costs, slopes
 
     def _concave(self, eta: float) -> float:
         """Compute ``const + W(eta)`` minus a bound on its rounding error.
@@ -80,9 +85,7 @@ class KeptSpreadCut:
         """
         if eta not in self._values:
             value = float(self.spread(self.costs + eta * self.slopes))
-            size = abs(self.const) + abs(value) + self._least
-            for factor, part in ((2.0, self.costs), (2.0 * eta, self.slopes)):
-                size += factor * max(float(np.max(-part)), 0.0)
+            size = abs(value) + self._sizes[0] + eta * self._sizes[1]
             self._values[eta] = _proven(self.const + value - _ROUNDING * size)
         return self._values[eta]
 
@@ -115,10 +118,12 @@ class KeptSpreadCut:
         most ``(high - low)/4`` times the increase of the slopes. So is the concave minimum.
         """
         start, width, more, dip = self._concave(low), high - low, 0.0, 0.0
-        slope = float(self.slopes.min())  # the slope of the concave part as eta tends to infinity
         if high < np.inf:
             slope, more = (other._concave(high) - start) / width, (other.noise - self.noise) / width
-            dip = max(float(np.max(other.slopes - self.slopes)), 0.0) * width / 4
+            if other is not self:
+                dip = max(float((other.slopes - self.slopes).max()), 0.0) * width / 4
+        else:  # the slope of the concave part as eta tends to infinity
+            slope = float(self.slopes.min())
         curved = self.noise - more * low  # the noise changes by ``more`` for each unit of eta
 
         def value(t: float) -> float:
@@ -136,7 +141,7 @@ class KeptSpreadCut:
 
 def _proven(bound: float) -> float:
     """Return the bound, or -inf if it is NaN because the multipliers overflow."""
-    return -np.inf if np.isnan(bound) else bound
+    return bound if bound == bound else -np.inf
 
 
 class Linearizer:

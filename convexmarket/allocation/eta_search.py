@@ -28,15 +28,8 @@ from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOp
 from convexmarket.market import Market
 from convexmarket.terms import MarketNumbers
 
-__all__ = [
-    "FOR_TRACES",
-    "Evaluated",
-    "Excluded",
-    "Runner",
-    "allocation_of",
-    "first_look",
-    "search_eta",
-]
+__all__ = ["FOR_TRACES", "Evaluated", "Excluded", "Runner", "allocation_of", "first_look"]
+__all__ += ["search_eta"]
 
 Floats = NDArray[np.float64]
 
@@ -120,6 +113,7 @@ class _Search:
         self.proofs: list[Excluded] = []
         self.places: list[float] = []
         self.cuts: list[KeptSpreadCut] = []
+        self._bounds: dict[tuple[float, float], tuple[float, float]] = {}
 
     def solve(self, eta: float) -> Evaluated | None:
         """Solve the market at an eta. If it is infeasible, narrow the range and return None."""
@@ -134,6 +128,7 @@ class _Search:
         place = bisect_left(self.places, eta)
         self.places.insert(place, eta)
         self.cuts.insert(place, point.cut)
+        self._bounds.clear()
         return point
 
     def exclude(self, proof: Excluded) -> None:
@@ -191,11 +186,14 @@ class _Search:
 
     def bounded(self, low: float, high: float) -> tuple[float, float]:
         """Return a lower bound on the objective in an interval of eta, and its minimiser."""
+        if (low, high) in self._bounds:  # no other cut since the last call
+            return self._bounds[low, high]
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
             ends.append(left.interval_bound(right, low, high))
         where, value = max(ends, key=lambda end: end[1])
+        self._bounds[low, high] = value, where
         return value, where
 
     def split_at(self, low: float, high: float, where: float) -> float:
@@ -318,12 +316,7 @@ def search_eta(
 
 
 def allocation_of(
-    best: Evaluated,
-    bound: float,
-    runner: Runner,
-    market: Market,
-    method: str,
-    gap: float,
+    best: Evaluated, bound: float, runner: Runner, market: Market, method: str, gap: float
 ) -> Allocation:
     """Build the allocation from the best point, with weights of all or of the active sellers."""
     ends = zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)

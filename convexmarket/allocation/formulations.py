@@ -307,7 +307,5 @@ def line_search(
     first = first_look(runner.form, start)
     best = search_eta(runner, first, gap, *limits)
     allocation = allocation_of(*best, runner, market, "line_search", gap)
-    version = solver_version(runner.solver)
-    return replace(
-        allocation, formulation=formulation, solver=runner.solver, solver_version=version
-    )
+    how: Any = {"solver": runner.solver, "solver_version": solver_version(runner.solver)}
+    return replace(allocation, formulation=formulation, **how)

@@ -16,9 +16,13 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.wraps import nonneg_wrap, nonpos_wrap
 from cvxpy.atoms.elementwise.elementwise import Elementwise
+from cvxpy.cvxcore.python.canonInterface import get_problem_matrix
 from cvxpy.expressions.leaf import Leaf
+from cvxpy.lin_ops.lin_op import CONSTANT_ID
+from cvxpy.reductions.inverse_data import InverseData
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import isotonic_regression
@@ -26,7 +30,7 @@ from scipy.optimize import isotonic_regression
 from convexmarket.allocation.solver_calls import run_solver
 from convexmarket.errors import SolverError
 
-__all__ = ["Hints", "Lifted", "Minorants"]
+__all__ = ["ROUNDED", "Computed", "Hints", "Lifted", "Minorants"]
 
 Floats = NDArray[np.float64]
 #: Multipliers of the link of each atom with a kink, indexed by the id of the atom.
@@ -34,6 +38,8 @@ Hints = Mapping[int, Floats]
 
 #: Number that replaces zeros in the arguments of atoms without a gradient at zero.
 _TINY = 1e-200
+#: Absolute value of a number with a wrong sign that is attributed to rounding errors.
+ROUNDED = 1e-10
 
 
 # ------------------------------------------------- atoms that are support functions: f(x) = max v'x
@@ -149,6 +155,19 @@ def _plain(atom: Any) -> cp.Expression:
     return extreme if wrap is None else wrap(extreme)
 
 
+class Computed(cp.CallbackParam):
+    """A parameter with a computed value."""
+
+    def _validate_value(self, val: Any, sparse_path: bool = False) -> Any:
+        """Check that a value is not NaN and has the right sign, much faster than CVXPY."""
+        if not isinstance(val, np.ndarray | float):
+            return super()._validate_value(val, sparse_path)
+        sign = int(self.is_nonneg()) - int(self.is_nonpos())
+        if not np.all(-sign * val <= ROUNDED if sign else val == val):
+            raise ValueError(f"the value of {self.name()} is NaN or has a wrong sign")
+        return val
+
+
 class Lifted:
     """Copier of expressions that replaces leaves and the arguments of atoms with kinks.
 
@@ -194,7 +213,7 @@ class Lifted:
             return expression
         nonneg = expression.is_nonneg()
         sign = {"nonneg": nonneg, "nonpos": expression.is_nonpos() and not nonneg}
-        return cp.CallbackParam(lambda: expression.value, expression.shape, **sign)
+        return Computed(expression._value_impl, expression.shape, **sign)
 
     def _variable(self, atom: Any, argument: cp.Expression) -> cp.Variable:
         """Return a variable that replaces the first argument of an atom, and store their link."""
@@ -214,8 +233,9 @@ class Minorants:
     """Affine minorants of convex expressions, tight at the current values of the unknowns."""
 
     def __init__(self, unknowns: Sequence[cp.Variable]) -> None:
-        self._unknowns = unknowns
-        self._linear: dict[int, tuple[cp.Expression, list[Any], Floats]] = {}
+        _, self._columns, self._size, _ = InverseData.get_var_offsets(unknowns)
+        self._tables: dict[int, tuple[Any, Any]] = {}  # of affine expressions
+        self._tangents: dict[int, tuple[Any, ...]] = {}  # of affine atoms
 
     def __call__(
         self, expression: cp.Expression, dual: Floats | float, hints: Hints
@@ -225,47 +245,47 @@ class Minorants:
         At an atom with a kink, the slope is near its hint or, without a hint, the centre of its
         set.
         """
-        slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
+        slopes = np.zeros(self._size)
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")
-        return self._add(expression, weights, hints, slopes), slopes
+        const = self._add(expression, weights, hints, slopes)
+        return const, np.split(slopes, [*self._columns.values()][1:])
 
-    def _add(self, expression: Any, dual: Floats, hints: Hints, slopes: list[Floats]) -> float:
+    def _add(self, expression: Any, dual: Floats, hints: Hints, slopes: Floats) -> float:
         """Add the slopes of a minorant of ``dual'expression``; return the minorant's constant."""
         if not dual.any():
             return 0.0
         if expression.is_constant():
-            return float(dual @ _flat(expression.value))
-        if expression.is_affine():
-            matrices, offset = self._affine(expression)
-            for slope, matrix in zip(slopes, matrices, strict=True):
-                if matrix is not None:
-                    slope += _times(matrix, dual)
-            return float(dual @ offset)
+            return float(dual @ _flat(expression._value_impl()))
+        if expression.is_affine() and (table := self._table(expression)) is not None:
+            sums = table @ dual
+            slopes += sums[:-1]
+            return float(sums[-1])
         if _has_kink(expression):
             part = _by_conjugate(expression, dual, hints.get(id(expression)))
             return self._add(expression.args[0], part, hints, slopes)
-        const, parts = _tangent(expression, dual)
-        arguments = zip(expression.args, parts, strict=True)
-        return const + math.fsum(self._add(x, part, hints, slopes) for x, part in arguments)
+        _, value, values, jacobians = self._tangents.get(id(expression)) or _tangent(expression)
+        if isinstance(expression, AffAtom):
+            self._tangents[id(expression)] = expression, value, values, jacobians
+        const, parts = float(dual @ _flat(value)), []
+        for argument, given, jacobian in zip(expression.args, values, jacobians, strict=False):
+            if not argument.is_constant():
+                part = jacobian * dual if np.ndim(jacobian) == 0 else jacobian @ dual
+                parts.append((argument, np.ravel(part)))
+                const -= float(parts[-1][1] @ _flat(given))
+        return const + math.fsum(self._add(x, part, hints, slopes) for x, part in parts)
 
-    def _affine(self, expression: cp.Expression) -> tuple[list[Any], Floats]:
-        """Return the Jacobians of an affine expression in the unknowns, and its constant."""
-        if id(expression) in self._linear:
-            return self._linear[id(expression)][1:]
-        jacobian = {id(variable): matrix for variable, matrix in expression.grad.items()}
-        matrices = [jacobian.get(id(unknown)) for unknown in self._unknowns]
-        offset = _flat(expression.value)
-        for matrix, unknown in zip(matrices, self._unknowns, strict=True):
-            if matrix is not None:
-                offset = offset - _times(np.transpose(matrix), _flat(unknown.value))
-        self._linear[id(expression)] = expression, matrices, offset
-        return matrices, offset
-
-
-def _times(matrix: Any, vector: Floats) -> Floats:
-    """Multiply a matrix by a vector, where CVXPY's 1 by 1 matrices are numbers."""
-    product = matrix * vector if np.ndim(matrix) == 0 else matrix @ vector
-    return np.asarray(product, dtype=float).ravel()
+    def _table(self, expression: Any) -> Any:
+        """Return the coefficients of an affine expression and, in the last row, its constants."""
+        if id(expression) not in self._tables:
+            plain = expression._max_ndim() <= 2 and expression._all_support_cpp()
+            table, backend = None, None if plain else "SCIPY"
+            with suppress(NotImplementedError):  # by nonlinear atoms, such as a power of one
+                given = [expression.canonical_form[0]], self._size, self._columns
+                one = {CONSTANT_ID: 1}, {CONSTANT_ID: 0}  # the size and column of the constant 1
+                table = get_problem_matrix(*given, *one, expression.size, backend)
+                table = table.reshape((self._size + 1, expression.size)).tocsr()
+            self._tables[id(expression)] = expression, table
+        return self._tables[id(expression)][1]
 
 
 def _flat(value: Any) -> Floats:
@@ -277,10 +297,15 @@ def _flat(value: Any) -> Floats:
     return np.asarray(value, dtype=float).ravel(order="F")
 
 
-def _tangent(atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
-    """Return the constant and slopes of an atom's tangent, computed from CVXPY's gradient."""
-    values, jacobians = [argument.value for argument in atom.args], [None]
-    value, parts = atom.value, [np.zeros(each.size) for each in atom.args]
+def _tangent(atom: Any) -> tuple[Any, Any, list[Any], list[Any]]:
+    """Return an atom, its value, the values of its arguments, and the Jacobians of CVXPY.
+
+    An affine atom has the same Jacobians everywhere, and its tangent is returned at zero.
+    """
+    values, value, jacobians = [x._value_impl() for x in atom.args], atom._value_impl(), [None]
+    if isinstance(atom, AffAtom):
+        values = [x._value_impl() if x.is_constant() else np.zeros(x.shape) for x in atom.args]
+        value = atom.numeric(values)  # type: ignore[attr-defined]
     with suppress(NotImplementedError):
         jacobians = list(atom._grad(values))
         if any(matrix is None for matrix in jacobians):  # for example, of an entropy at zero
@@ -288,12 +313,7 @@ def _tangent(atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
             value, jacobians = atom.numeric(values), list(atom._grad(values))
     if any(matrix is None for matrix in jacobians):
         raise SolverError(f"{atom} has no gradient at the solver's point")
-    const = float(dual @ _flat(value))
-    for i, argument in enumerate(atom.args):
-        if not argument.is_constant():
-            parts[i] = _times(jacobians[i], dual)
-            const -= float(parts[i] @ _flat(values[i]))
-    return const, parts
+    return atom, value, values, jacobians
 
 
 def _by_conjugate(atom: Any, dual: Floats, hint: Floats | None) -> Floats:

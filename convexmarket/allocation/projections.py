@@ -42,6 +42,7 @@ from convexmarket.terms import MarketNumbers, Spread, SquaredSpread
 
 #: The target gap of a search is at most this number.
 _AIM = 1e-10
+_NORM, _SQUARE = Spread(), SquaredSpread()
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +107,10 @@ class ProjectableForm(MarketNumbers):
         shares are bounded, the caps are ignored.
         """
         relieved = 0.0
-        if np.min(self.max_weight) < 1 and self.groups is None:
+        if self.groups is None and (np.ndim(self.max_weight) or self.max_weight < 1):
             extra = self._priced(costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
-        spread = Spread() if self.mu else SquaredSpread()
+        spread = _NORM if self.mu else _SQUARE
         level = float(spread.simplex_minimum(self.weight, costs))  # type: ignore[arg-type]
         return level - relieved - 4e-15 * (abs(level) + relieved)
 

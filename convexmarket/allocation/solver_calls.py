@@ -9,6 +9,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.reductions.solvers.defines import INSTALLED_SOLVERS
 
 from convexmarket.errors import NotSupportedError, SolverError
 
@@ -47,11 +48,10 @@ def check_solver(solver: str) -> str:
     NotSupportedError
         If CVXPY does not find the solver; the message lists the installed solvers.
     """
-    installed = cp.installed_solvers()
     name = str(solver).upper()
-    if name not in installed:
+    if name not in INSTALLED_SOLVERS:
         raise NotSupportedError(
-            f"solver {solver!r} is not installed; use one of {', '.join(sorted(installed))}"
+            f"solver {solver!r} is not installed; use one of {', '.join(sorted(INSTALLED_SOLVERS))}"
         )
     return name
 

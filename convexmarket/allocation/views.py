@@ -13,7 +13,7 @@ from cvxpy.problems.problem import Cache
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.allocation.minorants import Hints, Lifted
+from convexmarket.allocation.minorants import ROUNDED, Computed, Hints, Lifted
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.checks import check_positive, shown
 from convexmarket.errors import AllocationError, ParameterError
@@ -21,23 +21,16 @@ from convexmarket.market import Market
 from convexmarket.terms import Constraint, Quantities, Term
 from convexmarket.terms.pieces import Number, value_of
 
-__all__ = [
-    "DeclaredMarket",
-    "FixedEta",
-    "MarketExpressions",
-    "inverse_of",
-    "numbers",
-    "spread_out",
-]
+__all__ = ["DeclaredMarket", "FixedEta", "MarketExpressions", "inverse_of", "numbers", "spread_out"]
 
 Floats = NDArray[np.float64]
 
 
 def numbers(expression: cp.Expression, status: Any = None) -> Floats:
     """Return the value of an expression after a solve, or raise an AllocationError."""
-    if expression.value is None:
+    if (value := expression._value_impl()) is None:
         raise AllocationError(f"the problem has no solution (status {status}); call solve() first")
-    return np.asarray(expression.value, dtype=float)
+    return np.asarray(value, dtype=float)
 
 
 def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expression:
@@ -47,9 +40,9 @@ def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expr
     return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ expression
 
 
-def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
+def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> Computed:
     """Return a parameter with the value ``1/(eta*unit)``, where eta is also a parameter."""
-    return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
+    return Computed(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
 
 
 def _reciprocal(eta: cp.Parameter, unit: float) -> float | None:
@@ -68,10 +61,7 @@ class MarketExpressions:
     """
 
     def __init__(
-        self,
-        market: Market,
-        inverse_scale: float = 1.0,
-        parametric: bool = False,
+        self, market: Market, inverse_scale: float = 1.0, parametric: bool = False
     ) -> None:
         self.market, self.inverse_scale, self.parametric = market, inverse_scale, parametric
         self.active = market.form.active
@@ -158,10 +148,13 @@ class MarketExpressions:
         return ratio, [*items, self.scaled_inverse <= chord]
 
     def place(self, weights: Floats, eta: float) -> None:
-        """Set the values of the unknowns to those at a point."""
-        self.scaled_weights.value = self.active.size * weights[self.active]
-        self.scaled_inverse.value = 1.0 / (eta * self.inverse_scale)
-        self.epsilon.value = eta * weights
+        """Set the values of the unknowns to those at a point, without CVXPY's slow checks."""
+        scaled, epsilon = self.active.size * weights[self.active], eta * weights
+        if not min(scaled.min(), epsilon.min()) >= -ROUNDED:
+            raise ValueError("negative weights")
+        self.scaled_weights.save_value(scaled)
+        self.scaled_inverse.save_value(np.float64(1.0 / (eta * self.inverse_scale)))
+        self.epsilon.save_value(epsilon)
 
     def parts(self, weights: Floats, eta: float) -> list[float]:
         """Evaluate the weighted terms at weights, shape (m,), and eta."""

@@ -176,15 +176,16 @@ class PurchaseStep:
             return self.at(model, low)
         if (priced := self.priced(model)) is None:
             return self._allocated(self.joint.purchase_market(model))
-        runner = Projections(priced[0])
-        best, bound = search_eta(runner, start or first_look(runner.form), _GAP, MAX_SOLVES, None)
+        runner, form = Projections(priced[0]), priced[0]
+        best, bound = search_eta(runner, start or first_look(form), _GAP, MAX_SOLVES, None)
         for _ in range(_POLISHES):  # for given weights, the best eta has a closed form
-            cost = float(runner.form.gamma * runner.form.virtual_costs @ best.weights)
-            if cost > 0 < runner.form.sigma:
-                again = runner.solve(
-                    float(np.clip(np.sqrt(runner.form.sigma / cost), *runner.ends))
-                )
-                best = again if again.objective <= best.objective else best
+            cost = float(form.gamma * form.virtual_costs @ best.weights)
+            if cost > 0 < form.sigma:
+                eta = float(np.clip(np.sqrt(form.sigma / cost), *runner.ends))
+                weights = form.optimum(eta)[0].weights
+                objective = form.objective(weights, eta)
+                again = replace(best, weights=weights, eta=eta, objective=objective)
+                best = again if objective <= best.objective else best
         return Purchase(embed(best.weights, priced[1]), best.eta, best.objective - bound)
 
     def at(self, model: Floats, eta: float) -> Purchase:

@@ -215,10 +215,7 @@ def allocate_jointly(
         binding=tuple(name for name, end in ends if abs(best.eta - end) <= 1e-9 * best.eta),
     )
     if bound > -np.inf and status != "global":
-        result.warn_if_loose(
-            gap,
-            "the problem is barely convex; use a larger mu or regularization",
-        )
+        result.warn_if_loose(gap, "the problem is barely convex; use a larger mu or regularization")
     return result
 
 

@@ -258,8 +258,7 @@ class Moments(Constraint):
 
     @property
     def formula(self) -> str:
-        tol = records.written(self.tol, "tol")
-        return f"|A'a - b| <= {tol}" if np.any(self.tol) else "A'a = b"
+        return f"|A'a - b| <= {records.written(self.tol, 'tol')}" if np.any(self.tol) else "A'a = b"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         # Scale each feature so that its largest absolute value is one.

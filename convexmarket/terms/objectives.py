@@ -92,22 +92,25 @@ class Spread(Term):
 
 
 def _level(costs: Floats, q: float) -> Floats:
-    """Solve ``||(tau - costs)_+||_q = 1`` for tau by Newton's method, if the smallest cost is 0."""
-    tau = np.ones(costs.shape[:-1])
+    """Solve ``||(tau - costs)_+||_q = 1`` for tau <= 1, if the smallest cost is 0."""
+    if q == 1.0:  # the norm is piecewise linear
+        total = np.sort(np.minimum(costs, 1.0), axis=-1).cumsum(axis=-1)
+        return ((1.0 + total) / np.arange(1, costs.shape[-1] + 1)).min(axis=-1)
+    tau = np.ones(costs.shape[:-1])  # the start of Newton's method
     for _ in range(200):
         norm, slope = _dual_norm(tau, costs, q)
         step = np.maximum((norm - 1.0) / slope, 0.0)
         tau = tau - step
-        if np.all(step <= 4e-16):
+        if (step <= 4e-16).all():
             break
     return tau
 
 
 def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
-    """Compute the norm ``||(tau - costs)_+||_q`` and its derivative, which is at least 1."""
+    """Compute the norm ``||(tau - costs)_+||_q`` and, for q > 1, its derivative, at least 1."""
     margin = np.maximum(tau[..., None] - costs, 0.0)
     norm = (margin**q).sum(axis=-1) ** (1.0 / q)
-    slope = np.where(margin > 0, margin ** (q - 1), 0.0).sum(axis=-1) / norm ** (q - 1)
+    slope = (margin ** (q - 1)).sum(axis=-1) / norm ** (q - 1)
     return norm, np.maximum(slope, 1.0)
 
 

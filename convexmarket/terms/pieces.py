@@ -87,8 +87,7 @@ class Piece(Record):
         """Store the labels of pandas arguments to compare them with the labels of sellers."""
         piece = super().__new__(cls)
         named = {f"argument {place}": value for place, value in enumerate(args, 1)} | kwargs
-        labels = {name: labels_of(value) for name, value in named.items()}
-        object.__setattr__(piece, "column_labels", labels)
+        vars(piece)["column_labels"] = {name: labels_of(value) for name, value in named.items()}
         return piece
 
     def quantities_used(self, n_sellers: int) -> set[str]:
@@ -373,15 +372,16 @@ def _strange(expression: Any, known: set[int]) -> list[Any]:
 
 def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
     """Check that user-defined pieces are convex and deterministic in the given quantities."""
+    own = [p for p in pieces if not getattr(p, p.definition).__module__.startswith(__package__)]
+    if not own:
+        return
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
     quantities: Any = Quantities.unknown(costs)
     quantities.weights.value = quantities.epsilon.value = np.ones(costs.size) / costs.size
     quantities.inverse_eta.value = 1.0
     known = {id(quantity) for quantity in vars(quantities).values()}
-    for piece in pieces:
-        if getattr(piece, piece.definition).__module__.startswith(__package__):
-            continue
+    for piece in own:
         first, second = (piece._sides(quantities) for _ in range(2))
         for other in (each for side in first for each in _strange(side, known)):
             kinds = getattr(other, "attributes", {})
@@ -472,9 +472,10 @@ class MarketNumbers:
         return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # avoids 0 * inf
 
     def objective(self, weights: Floats, eta: float) -> float:
-        """Evaluate the papers' objective at weights, shape (m,), and eta > 0."""
-        norm = float(np.sqrt(weights @ weights))
-        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
+        """Evaluate the terms with a numeric form at weights, shape (m,), and eta > 0."""
+        square, paid = float(weights @ weights), self.gamma * eta * self.expected_cost(weights)
+        spread = self.mu * np.sqrt(square) + self.mu_squared * square
+        return float(spread + self.sigma / eta + paid + np.sum(self.losses * weights))
 
     @property
     def epsilon_caps(self) -> Floats | None:

@@ -106,8 +106,7 @@ class Record(Written, ABC):
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
         """Return the fields that are arguments of the constructor, if any."""
-        known = getattr(cls, "__dataclass_fields__", {})
-        return [each for each in known.values() if each.init]
+        return [x for x in getattr(cls, "__dataclass_fields__", {}).values() if x.init]
 
     def __post_init__(self) -> None:
         for each in self._fields():
@@ -229,10 +228,8 @@ def one_or_each(
         return value
     if example and (0 < as_float(value) < np.inf or (zero and as_float(value) == 0)):
         return value
-    of = "a vector of numbers >= 0"
-    if example:
-        of = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or {of}"
-    return vector(name, value, of, least=0.0)
+    number = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or "
+    return vector(name, value, number * bool(example) + "a vector of numbers >= 0", least=0.0)
 
 
 def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
