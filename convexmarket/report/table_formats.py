@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
 from typing import Any
 from unicodedata import name as name_of
@@ -78,10 +79,15 @@ def escape_markdown(value: object) -> str:
 
 def html_of(markdown: str) -> str:
     """Render Markdown with scrolling tables. HTML in Markdown is shown as text."""
+    return str(_renderer().render(printable(markdown)))
+
+
+@cache
+def _renderer() -> MarkdownIt:
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     renderer.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0"><table>')
     renderer.add_render_rule("table_close", lambda *_: "</table></div>")
-    return str(renderer.render(printable(markdown)))
+    return renderer
 
 
 def _decimals(values: pd.Series) -> str:
@@ -92,7 +98,8 @@ def _decimals(values: pd.Series) -> str:
         return ""
     high, low = (math.floor(math.log10(size)) for size in (sizes.max(), sizes.min()))
     decimals = max(3 - high, 1 - low, 0)
-    decimals = max(len(_trimmed(f"{size:.{decimals}f}").partition(".")[2]) for size in sizes)
+    while decimals and all(f"{size:.{decimals}f}".endswith("0") for size in sizes):
+        decimals -= 1
     return f",.{decimals}f" if high >= -4 and max(high, 0) + 1 + decimals <= 7 else ""
 
 
@@ -124,7 +131,7 @@ class Table:
         numeric, columns = [], []
         for name, values in self.frame.items():
             spec = self.formats.get(str(name), _decimals(values) if default is None else default)
-            cells = [format_cell(cell, spec) for cell in values.head(self.rows).astype(object)]
+            cells = [format_cell(cell, spec) for cell in values.head(self.rows).tolist()]
             header = printable(self.headers.get(str(name), str(name).replace("_", " ")))
             columns.append([escape(text) for text in (header, *cells)])
             numeric.append(is_numeric_dtype(values) and not is_bool_dtype(values))

@@ -53,7 +53,9 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     scale = max(abs(float(objective.value)), least, float(np.finfo(float).tiny))
     worst, complementarity, dual = {Equality: 0.0, Inequality: 0.0}, 0.0, 0.0
     flip = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
-    gradients = [_gradient(objective, np.array([flip]))]
+    terms = objective.args if isinstance(objective, AddExpression) else [objective]
+    slopes = [_gradient(term, np.array([flip])) for term in terms]
+    gradients = [*slopes]
     for item in problem.constraints:
         size = max(_largest(side.value) for side in item.args) or 1.0
         worst[type(item)] = max(worst[type(item)], _largest(item.residual) / size)
@@ -63,8 +65,6 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
             nu = nu if isinstance(item, Equality) else np.maximum(nu, 0.0)
             complementarity += float(np.abs(nu * excess).sum())
             gradients.append(_gradient(item.expr, nu))
-    terms = objective.args if isinstance(objective, AddExpression) else [objective]
-    slopes = [_gradient(term, np.ones(1)) for term in terms]
     for x in variables:
         point = _flat(x.value)
         ends: Any = x.get_bounds()
