@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from html import escape
 from typing import Any
 from unicodedata import name as name_of
@@ -79,15 +78,10 @@ def escape_markdown(value: object) -> str:
 
 def html_of(markdown: str) -> str:
     """Render Markdown with scrolling tables. HTML in Markdown is shown as text."""
-    return str(_renderer().render(printable(markdown)))
-
-
-@cache
-def _renderer() -> MarkdownIt:
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     renderer.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0"><table>')
     renderer.add_render_rule("table_close", lambda *_: "</table></div>")
-    return renderer
+    return str(renderer.render(printable(markdown)))
 
 
 def _decimals(values: pd.Series) -> str:

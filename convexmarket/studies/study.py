@@ -236,8 +236,7 @@ class Study:
             status = "failed" if reply["ended"] == "error" else reply["ended"]
             ended = {"runs": [{"status": status, "message": ending(reply)}]}
             for name, rows in (reply.get("result") or ended).items():
-                is_columns = isinstance(rows, dict)
-                tables[name] += [rows | point] if is_columns else [row | point for row in rows]
+                tables[name] += [each | point for each in ([rows] if name == "sellers" else rows)]
         plain = {name: m.formula for name, m in self.markets.items() if isinstance(m, Market)}
         facts = {"axes": self.axes, "draws": self.draws, "seed": self.seed, "formulas": plain}
         facts["caveats"] = [*CAVEATS, *([] if self.learner is None else [_CAVEAT_OF_LEARNERS])]
@@ -317,10 +316,8 @@ def _joined(parts: list[Row], keys: Sequence[str]) -> pd.DataFrame:
     """Return a table of the rows of all runs. Seller ids become text unless all are integers."""
     if not parts:
         return pd.DataFrame(columns=list(keys), dtype="str")
-    if "id" in keys:  # the parts are columns instead of rows
-        table = pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
-    else:
-        table = pd.DataFrame(parts)
+    columns = [pd.DataFrame(part) for part in parts if "id" in keys]  # of columns
+    table = pd.concat(columns, ignore_index=True) if columns else pd.DataFrame(parts)
     if "id" in table and table.id.dtype.kind not in "iu":
         table["id"] = table.id.map(str)
     return table[[*keys, *table.columns.difference(list(keys), sort=False)]]
@@ -392,17 +389,12 @@ def _solve(
         "expected_payments": float(expected.sum()),
         "payments": float(amounts.sum()),
     }
-    known = {"sensitivity": sellers.sensitivities, "virtual_cost": sellers.virtual_costs}
-    table = {"id": pd.Index(sellers.ids).tolist()}
-    table |= {name: np.asarray(v).tolist() for name, v in known.items() if v is not None}
-    table |= {
-        "group": [""] * len(sellers) if sellers.groups is None else list(map(str, sellers.groups)),
-        "weight": weights.tolist(),
-        "epsilon": allocation.epsilon.tolist(),
-        "expected_payment": expected.tolist(),
-        "payment": amounts.tolist(),
-    }
-    rows: dict[str, Any] = {"runs": [row], "sellers": table}
+    groups = [""] * len(sellers) if sellers.groups is None else list(map(str, sellers.groups))
+    table: Row = {"id": pd.Index(sellers.ids), "sensitivity": sellers.sensitivities}
+    table |= {"virtual_cost": costs, "group": groups, "weight": weights}
+    table |= {"epsilon": allocation.epsilon, "expected_payment": expected, "payment": amounts}
+    columns = {name: np.asarray(v).tolist() for name, v in table.items() if v is not None}
+    rows: dict[str, Any] = {"runs": [row], "sellers": columns}
     if plan["audits"] in wanted:
         rows["audits"] = [_audit(market, plan)]
     if learner is not None:
@@ -448,7 +440,6 @@ def _train(
                 fits[-1][f"{part}_error"] = float(np.mean(wrong))
         except Exception as error:  # a user's learner can raise any exception
             facts |= {"status": "training failed", "message": _message(error)}
-    means = {name: float(np.mean([fit[name] for fit in fits])) for name in fits[0]}
-    del means["noise_draw"]
+    means = {name: float(np.mean([fit[name] for fit in fits])) for name in list(fits[0])[1:]}
     std = float(np.std([fit["test_error"] for fit in fits], ddof=1)) if len(fits) > 1 else np.nan
     return fits, means | {"test_error_std": std} | facts

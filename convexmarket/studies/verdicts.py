@@ -62,9 +62,8 @@ def references_of(table: pd.DataFrame) -> pd.DataFrame:
             continue
         references.loc[refuted, prefix + "reference"] = best[value]
         references.loc[refuted, ["certainty", "doubt"]] = "refuted", _VERIFIED
-        references.loc[refuted, "message"] = (
-            best.solver + ", " + best.formulation + " has a better value"
-        )
+        better = best.solver + ", " + best.formulation + " has a better value"
+        references.loc[refuted, "message"] = better
     return references.reset_index()
 
 
@@ -121,8 +120,8 @@ def shifted_geometric_mean(values: pd.DataFrame, shift: float = _SHIFT) -> pd.Se
 def wide(runs: pd.DataFrame, unsolved: Any = np.inf) -> pd.DataFrame:
     """Pivot times to one row per instance and one column per contender. Missing runs are NaN."""
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
-    times = runs[[*INSTANCE, *CONTENDER]]
-    times = times.assign(value=runs.total_s.where(runs.outcome == "solved", unsolved))
+    values = runs.total_s.where(runs.outcome == "solved", unsolved)
+    times = runs[[*INSTANCE, *CONTENDER]].assign(value=values)
     return times.set_index([*INSTANCE, *CONTENDER]).value.unstack(CONTENDER)[order]
 
 
