@@ -192,10 +192,10 @@ class Bound(Ridge):
         return super().compute(quick)
 
     def claims(self, frames):
-        bound, cells = frames["bound"], frames["cells"]
+        cells, keys = frames["cells"], ["value", "method"]
         cells = cells[(cells.sweep == 0) & (cells.loss == "unreg")]
-        loss = cells.groupby(["value", "method"])["mean"].mean().unstack()
-        named = bound.regularization[bound.total.idxmin()]
+        loss = cells.groupby(keys)["mean"].mean().unstack()
+        named = frames["bound"].set_index("regularization").total.idxmin()
         near = loss.pdp_op.iloc[np.abs(np.log(loss.index / named)).argmin()]
         factor = near / loss.pdp_op.min()
         text = "With the lambda of the smallest bound, PDP-OP has at most twice its smallest loss"
