@@ -475,9 +475,10 @@ def _checked_release(name: str | None) -> str | None:
 
 def _frame(connection: Connection, query: str) -> pd.DataFrame:
     cursor = connection.execute(query)
-    columns = [name for name, *_ in cursor.description]
-    frame = pd.DataFrame(cursor.fetchall(), columns=columns, dtype=object)
-    return frame.astype({name: "float64" for name in columns if name in _NUMBERS})
+    kinds = {name: "float64" if name in _NUMBERS else object for name, *_ in cursor.description}
+    cells = np.array(cursor.fetchall(), dtype=object).reshape(-1, len(kinds)).T
+    columns = zip(kinds, cells, kinds.values(), strict=True)
+    return pd.DataFrame({name: pd.Series(column, dtype=kind) for name, column, kind in columns})
 
 
 def _amounts(name: str, values: ArrayLike, ids: list[str]) -> Floats:

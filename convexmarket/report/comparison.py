@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import stdtrit
 
 from convexmarket.checks import check_nonnegative, checked_numbers
 from convexmarket.errors import ParameterError
@@ -168,7 +167,8 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
         raise ParameterError(f"a has {left.size} draws, b has {right.size}; pass paired=False")
     if not (left.size and right.size and np.isfinite([left.sum(), right.sum()]).all()):
         raise ParameterError("a and b must contain finite numbers, at least one each; omit NaN")
-    n_pairs, estimate = min(left.size, right.size), float(left.mean() - right.mean())
+    sizes, means = (left.size, right.size), (float(left.mean()), float(right.mean()))
+    n_pairs, estimate = min(sizes), means[0] - means[1]
     spread = (left - right).std() if paired else max(left.std(), right.std())
     rounding = _OF_DRAWS * max(np.abs(left).max(), np.abs(right).max())
     if n_pairs < 2:
@@ -176,8 +176,10 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     elif spread <= rounding:  # all draws have the same difference
         low = high = estimate if abs(estimate) > rounding else 0.0
     else:
-        test = stats.ttest_rel if paired else partial(stats.ttest_ind, equal_var=False)
-        low, high = test(left, right).confidence_interval()
-    means, sizes = (float(left.mean()), float(right.mean())), (left.size, right.size)
-    rest = n_pairs, None if paired else sizes
-    return Comparison(*means, estimate, float(low), float(high), *rest)
+        parts = [left - right] if paired else [left, right]
+        errors = np.array([part.std(ddof=1) / math.sqrt(part.size) for part in parts])
+        error, freedoms = np.hypot.reduce(errors), [part.size - 1 for part in parts]
+        freedom = 1.0 / np.sum((errors / error) ** 4 / freedoms)  # Welch-Satterthwaite
+        half, middle = stdtrit(freedom, 0.975) * error, parts[0].mean() if paired else estimate
+        low, high = middle - half, middle + half
+    return Comparison(*means, estimate, float(low), float(high), n_pairs, None if paired else sizes)

@@ -98,16 +98,14 @@ def lines(
     return figure
 
 
-def bars(
-    frame: pd.DataFrame, x: str, y: str, *, hue: str | None = None, xlabel: str = ""
-) -> Figure:
+def bars(data: pd.DataFrame, x: str, y: str, *, hue: str | None = None, xlabel: str = "") -> Figure:
     """Draw a horizontal bar of length ``x`` for each category ``y`` and series ``hue``."""
-    series, (codes, categories) = _series(frame, hue), pd.factorize(frame[y].astype(str))
-    places, height = pd.Series(codes, frame.index), 0.8 / len(series)
+    series, (codes, categories) = _series(data, hue), pd.factorize(data[y].astype(str))
+    places, height = pd.Series(codes, data.index), 0.8 / len(series)
     with report_style():
         figure = Figure(figsize=(WIDTH, 0.9 + 0.22 * len(categories) * max(1.0, len(series) / 1.5)))
         axes = figure.subplots()
-        for position, (name, rows) in enumerate(_groups(frame, hue)):
+        for position, (name, rows) in enumerate(_groups(data, hue)):
             middle = places[rows.index] + (position + 0.5) * height - 0.4
             color = series[name]["color"]
             axes.barh(middle, rows[x], 0.9 * height, color=color, label=_label(name))
@@ -115,30 +113,28 @@ def bars(
         axes.set_ylim(len(categories) - 0.45, -0.55)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(xlabel or _label(x))
-        _scale(axes, "x", frame[x])
+        _scale(axes, "x", data[x])
         _legend(figure)
     return figure
 
 
-def _scale(
-    axes: Axes, which: str, values: pd.Series, *, log: bool = False, panels: int = 1
-) -> None:
+def _scale(axes: Axes, which: str, data: pd.Series, *, log: bool = False, panels: int = 1) -> None:
     """Scale an axis, and set ticks at round numbers. Side-by-side panels have fewer ticks."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
-    values = values.astype(float)
-    values = values[np.isfinite(values) & ((values > 0) | (not log))]
+    data = data.astype(float)
+    data = data[np.isfinite(data) & ((data > 0) | (not log))]
     most, digits = max(3, 10 // panels) if which == "x" else 10, 5
     locator: ticker.Locator = ticker.MaxNLocator(min(6, most), steps=[1, 2, 2.5, 5, 10])
     if log:
         axes.set(**{f"{which}scale": "log"})
         axis.set_minor_locator(ticker.NullLocator())
-        narrow = not len(values) or values.max() < _NARROW * values.min()
+        narrow = not len(data) or data.max() < _NARROW * data.min()
         digits = 5 if narrow else 3
-        ticks = _log_ticks(values, most) if len(values) else []
+        ticks = _log_ticks(data, most) if len(data) else []
         if len(ticks) >= 2 and not (which == "y" and narrow):
             locator = ticker.FixedLocator(ticks)
-    elif which == "y" and len(values) and values.min() >= 0:
-        axes.set_ylim(bottom=0, top=None if values.max() > 0 else 1.0)
+    elif which == "y" and len(data) and data.min() >= 0:
+        axes.set_ylim(bottom=0, top=None if data.max() > 0 else 1.0)
     axis.set_major_locator(locator)
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format_number(value, digits)))
 
@@ -163,8 +159,7 @@ def drawn(plot: Callable[[], Any]) -> Figure:
     with report_style():
         current, axes = plt.figure(), np.asarray(plot(), dtype=object).ravel()[0]
     figure = getattr(axes, "figure", axes)
-    plt.close(current)
-    plt.close(figure)
+    plt.close(current), plt.close(figure)
     return figure
 
 
@@ -187,7 +182,8 @@ def saved(figure: Figure, kind: str, name: str) -> bytes:
                 elif isinstance(axis.get_major_formatter(), ticker.LogFormatter):
                     axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: format_number(x)))
             _show_covered(axes, 72.0 / figure.dpi)
-        figure.savefig(content, format=kind, metadata=metadata)
+        quick: Any = {"pil_kwargs": {"compress_level": 0}} if kind == "png" else {}
+        figure.savefig(content, format=kind, metadata=metadata, **quick)
     if kind != "png":
         return content.getvalue()
     from PIL import Image

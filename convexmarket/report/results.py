@@ -43,8 +43,8 @@ def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     if not columns or len(set(columns)) < len(columns):
         raise ParameterError(f"the table {name!r} has no columns, or two equal column names")
     frame = frame.set_axis(columns, axis=1).reset_index(drop=True)
-    for column in columns:
-        if not str(frame.dtypes[column]).startswith(("bool", "int", "uint", "float", "str")):
+    for column, dtype in frame.dtypes.items():
+        if not str(dtype).startswith(("bool", "int", "uint", "float", "str")):
             cells = frame[column].astype(object).where(frame[column].notna(), None)
             frame[column] = cells.map(_plain_cell).infer_objects()
     return frame
@@ -74,9 +74,10 @@ def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
 
 def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
     """Restore a table from its description. Raise a DataError if its Parquet file was changed."""
-    if described.get("data") is not None:
-        frame = pd.DataFrame(described["data"], columns=described["columns"], dtype=object)
-        return frame.astype(dict(zip(described["columns"], described["dtypes"], strict=True)))
+    if (rows := described.get("data")) is not None:
+        cells = np.array(rows, dtype=object).reshape(len(rows), len(described["columns"])).T
+        named = zip(described["columns"], cells, described["dtypes"], strict=True)
+        return pd.DataFrame({name: pd.Series(column, dtype=dtype) for name, column, dtype in named})
     content = read_bytes(folder / f"tables/{name}.parquet")
     if hashlib.sha256(content).hexdigest() != described["sha256"]:
         raise DataError(f"tables/{name}.parquet was changed after its checksum was stored")

@@ -92,7 +92,8 @@ def _decimals(values: pd.Series) -> str:
         return ""
     high, low = (math.floor(math.log10(size)) for size in (sizes.max(), sizes.min()))
     decimals = max(3 - high, 1 - low, 0)
-    decimals = max(len(_trimmed(f"{size:.{decimals}f}").partition(".")[2]) for size in sizes)
+    while decimals and all(f"{size:.{decimals}f}".endswith("0") for size in sizes):
+        decimals -= 1
     return f",.{decimals}f" if high >= -4 and max(high, 0) + 1 + decimals <= 7 else ""
 
 
@@ -124,7 +125,7 @@ class Table:
         numeric, columns = [], []
         for name, values in self.frame.items():
             spec = self.formats.get(str(name), _decimals(values) if default is None else default)
-            cells = [format_cell(cell, spec) for cell in values.head(self.rows).astype(object)]
+            cells = [format_cell(cell, spec) for cell in values.head(self.rows).tolist()]
             header = printable(self.headers.get(str(name), str(name).replace("_", " ")))
             columns.append([escape(text) for text in (header, *cells)])
             numeric.append(is_numeric_dtype(values) and not is_bool_dtype(values))

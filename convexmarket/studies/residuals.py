@@ -53,7 +53,8 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     scale = max(abs(float(objective.value)), least, float(np.finfo(float).tiny))
     worst, complementarity, dual = {Equality: 0.0, Inequality: 0.0}, 0.0, 0.0
     flip = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
-    gradients = [_gradient(objective, np.array([flip]))]
+    terms = objective.args if isinstance(objective, AddExpression) else [objective]
+    gradients = [_gradient(term, np.array([flip])) for term in terms]
     for item in problem.constraints:
         size = max(_largest(side.value) for side in item.args) or 1.0
         worst[type(item)] = max(worst[type(item)], _largest(item.residual) / size)
@@ -63,8 +64,6 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
             nu = nu if isinstance(item, Equality) else np.maximum(nu, 0.0)
             complementarity += float(np.abs(nu * excess).sum())
             gradients.append(_gradient(item.expr, nu))
-    terms = objective.args if isinstance(objective, AddExpression) else [objective]
-    slopes = [_gradient(term, np.ones(1)) for term in terms]
     for x in variables:
         point = _flat(x.value)
         ends: Any = x.get_bounds()
@@ -78,7 +77,7 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
         bounded = np.isfinite(bound)
         complementarity += float(np.abs(slope * (point - bound))[bounded].sum())
         length = float(np.linalg.norm(point))
-        steepest = max(float(np.linalg.norm(term.get(x, 0.0))) for term in slopes)
+        steepest = max(float(np.linalg.norm(g.get(x, 0.0))) for g in gradients[: len(terms)])
         size = max(steepest, scale / length if length > 0 else 0.0) or 1.0
         free = float(np.linalg.norm(np.where(bounded, 0.0, slope))) / size
         dual = max(dual, free if np.isfinite(slope).all() else np.inf)

@@ -231,12 +231,12 @@ class Study:
         shared = tuple(points[0])
         keys = {"runs": shared, "sellers": (*shared, "id"), "audits": shared}
         keys |= {} if self.learner is None else {"fits": (*shared, "noise_draw")}
-        tables: dict[str, list[pd.DataFrame]] = {name: [] for name in keys}
+        tables: dict[str, list[Any]] = {name: [] for name in keys}
         for point, reply in zip(points, replies.values(), strict=True):
             status = "failed" if reply["ended"] == "error" else reply["ended"]
             ended = {"runs": [{"status": status, "message": ending(reply)}]}
             for name, rows in (reply.get("result") or ended).items():
-                tables[name].append(pd.DataFrame(rows).assign(**point))
+                tables[name] += [each | point for each in ([rows] if name == "sellers" else rows)]
         plain = {name: m.formula for name, m in self.markets.items() if isinstance(m, Market)}
         facts = {"axes": self.axes, "draws": self.draws, "seed": self.seed, "formulas": plain}
         facts["caveats"] = [*CAVEATS, *([] if self.learner is None else [_CAVEAT_OF_LEARNERS])]
@@ -312,11 +312,12 @@ def market_digest(market: Market) -> str:
     return str(joblib.hash([repr(market), values, market.sellers.sensitivities, costs]))
 
 
-def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
+def _joined(parts: list[Row], keys: Sequence[str]) -> pd.DataFrame:
     """Return a table of the rows of all runs. Seller ids become text unless all are integers."""
     if not parts:
         return pd.DataFrame(columns=list(keys), dtype="str")
-    table = pd.concat(parts, ignore_index=True)
+    columns = [pd.DataFrame(part) for part in parts if "id" in keys]  # of columns
+    table = pd.concat(columns, ignore_index=True) if columns else pd.DataFrame(parts)
     if "id" in table and table.id.dtype.kind not in "iu":
         table["id"] = table.id.map(str)
     return table[[*keys, *table.columns.difference(list(keys), sort=False)]]
@@ -388,14 +389,12 @@ def _solve(
         "expected_payments": float(expected.sum()),
         "payments": float(amounts.sum()),
     }
-    table = sellers.to_frame().assign(
-        group="" if sellers.groups is None else list(map(str, sellers.groups)),
-        weight=weights,
-        epsilon=allocation.epsilon,
-        expected_payment=expected,
-        payment=amounts,
-    )
-    rows: dict[str, Any] = {"runs": [row], "sellers": table.reset_index().to_dict("list")}
+    groups = [""] * len(sellers) if sellers.groups is None else list(map(str, sellers.groups))
+    table: Row = {"id": pd.Index(sellers.ids), "sensitivity": sellers.sensitivities}
+    table |= {"virtual_cost": costs, "group": groups, "weight": weights}
+    table |= {"epsilon": allocation.epsilon, "expected_payment": expected, "payment": amounts}
+    columns = {name: np.asarray(v).tolist() for name, v in table.items() if v is not None}
+    rows: dict[str, Any] = {"runs": [row], "sellers": columns}
     if plan["audits"] in wanted:
         rows["audits"] = [_audit(market, plan)]
     if learner is not None:
@@ -441,6 +440,6 @@ def _train(
                 fits[-1][f"{part}_error"] = float(np.mean(wrong))
         except Exception as error:  # a user's learner can raise any exception
             facts |= {"status": "training failed", "message": _message(error)}
-    table = pd.DataFrame(fits).drop(columns="noise_draw")
-    means = {str(name): float(table[name].mean(skipna=False)) for name in table}
-    return fits, means | {"test_error_std": float(table.test_error.std(skipna=False))} | facts
+    means = {name: float(np.mean([fit[name] for fit in fits])) for name in list(fits[0])[1:]}
+    std = float(np.std([fit["test_error"] for fit in fits], ddof=1)) if len(fits) > 1 else np.nan
+    return fits, means | {"test_error_std": std} | facts

@@ -58,11 +58,12 @@ def references_of(table: pd.DataFrame) -> pd.DataFrame:
         reference = references[prefix + "reference"]
         least = _REFUTES * np.fmax(reference.abs(), best[prefix + "scale"])
         refuted = best[value] < reference - least
+        if not refuted.any():
+            continue
         references.loc[refuted, prefix + "reference"] = best[value]
         references.loc[refuted, ["certainty", "doubt"]] = "refuted", _VERIFIED
-        references.loc[refuted, "message"] = (
-            best.solver + ", " + best.formulation + " has a better value"
-        )
+        better = best.solver + ", " + best.formulation + " has a better value"
+        references.loc[refuted, "message"] = better
     return references.reset_index()
 
 
@@ -120,7 +121,8 @@ def wide(runs: pd.DataFrame, unsolved: Any = np.inf) -> pd.DataFrame:
     """Pivot times to one row per instance and one column per contender. Missing runs are NaN."""
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
     values = runs.total_s.where(runs.outcome == "solved", unsolved)
-    return runs.assign(value=values).pivot(index=INSTANCE, columns=CONTENDER, values="value")[order]
+    times = runs[[*INSTANCE, *CONTENDER]].assign(value=values)
+    return times.set_index([*INSTANCE, *CONTENDER]).value.unstack(CONTENDER)[order]
 
 
 def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
@@ -135,7 +137,7 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
     for group, rows in counted(runs).groupby([*GROUP, "size"], sort=False):
         times = wide(rows, rows.time_limit_s)
         shared = times if times.notna().all().any() else times.dropna()
-        counts = rows.assign(n=1).pivot_table("n", CONTENDER, "outcome", "sum", 0)
+        counts = rows.groupby(CONTENDER).outcome.value_counts().unstack(fill_value=0)
         table = counts.reindex(columns=COUNTED, fill_value=0)
         table.insert(0, "runs", counts.sum(axis=1))
         table["success"] = table.solved / table.runs

@@ -179,7 +179,7 @@ def ranges(frames):
 
 def claims(frames):
     """Check the claims of the papers and of this package about the methods."""
-    solved = frames["runs"].query("status == 'solved'")
+    solved = frames["runs"][frames["runs"].status == "solved"]
     runs = solved.merge(frames["instances"], on=["group", "instance"])
     inside, spread = runs[runs.inside], ranges(frames)
     largest = inside.groupby("name", sort=False).excess.max()
@@ -194,7 +194,7 @@ def claims(frames):
         f"and {same[~spread.inside].sum()} of {(~spread.inside).sum()} outside this region"
     )
     yield text, same.to_numpy(), source, detail
-    squared = frames["instances"].query("spread == 'squared'")
+    squared = frames["instances"][frames["instances"].spread == "squared"]
     needed = (squared.paper_needs / squared.sigma_max_squared).median()
     text = "2*Lambda*mu > m is sufficient but not necessary for convexity"
     holds = bool(squared.inside.sum() > squared.paper_certifies.sum())

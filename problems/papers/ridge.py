@@ -39,7 +39,7 @@ class Ridge(Study, Experiment):
         return run(self)
 
     def claims(self, frames):
-        gains = frames["gains"].query("method == 'pdp_op_tight'")
+        gains = frames["gains"][frames["gains"].method == "pdp_op_tight"]
         text = "The tight sensitivity never increases the loss of PDP-OP"
         source = "this package: half of R's bound on the norm of the model"
         detail = f"ratio of the losses {gains.ratio.min():.3g} to {gains.ratio.max():.3g}"
@@ -136,7 +136,7 @@ class Synthetic(Published):
 
     def claims(self, frames):
         yield from super().claims(frames)
-        cells = frames["published"].query("file == 'published/table11.csv'")
+        cells = frames["published"][frames["published"].file == "published/table11.csv"]
         shares = cells.groupby("sweep").close.mean()
         text = "Table 11 fits shares of .54/.37 better than the shares of its caption, .34/.43"
         holds = bool(shares.iloc[1] > shares.iloc[0])
@@ -192,9 +192,10 @@ class Bound(Ridge):
         return super().compute(quick)
 
     def claims(self, frames):
-        bound, cells = frames["bound"], frames["cells"].query("sweep == 0 and loss == 'unreg'")
-        loss = cells.pivot_table(index="value", columns="method", values="mean")
-        named = bound.regularization[bound.total.idxmin()]
+        cells, keys = frames["cells"], ["value", "method"]
+        cells = cells[(cells.sweep == 0) & (cells.loss == "unreg")]
+        loss = cells.groupby(keys)["mean"].mean().unstack()
+        named = frames["bound"].set_index("regularization").total.idxmin()
         near = loss.pdp_op.iloc[np.abs(np.log(loss.index / named)).argmin()]
         factor = near / loss.pdp_op.min()
         text = "With the lambda of the smallest bound, PDP-OP has at most twice its smallest loss"

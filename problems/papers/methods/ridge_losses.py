@@ -96,11 +96,8 @@ class Study:
                 size = max(1, round(values[0] * size))
             noise = values[0] if sweep.parameter == "label_noise" else self.label_noise
             rows = (data.X_train[:size], data.y_train[:size], data.X_test, data.y_test)
-            yield (
-                Scene(*rows, epsilon[:size], noise),
-                np.array(values if together else [alpha]),
-                values,
-            )
+            alphas = np.array(values if together else [alpha])
+            yield Scene(*rows, epsilon[:size], noise), alphas, values
 
 
 @dataclass(frozen=True)
@@ -132,10 +129,9 @@ def solutions(scene, weights, alphas):
     """Compute weighted ridge solutions of shape (samples, lambdas, features)."""
     d = scene.X.shape[1]
     products = (scene.X[:, :, None] * scene.X[:, None, :]).reshape(-1, d * d)
-    values, vectors = np.linalg.eigh((weights @ products).reshape(-1, d, d))
-    moments = np.einsum("sjk,sj->sk", vectors, weights @ (scene.X * scene.y[:, None]))
-    scaled = moments[:, None, :] / (np.maximum(values, 0.0)[:, None, :] + alphas[:, None])
-    return np.einsum("sjk,sak->saj", vectors, scaled)
+    squares = (weights @ products).reshape(-1, 1, d, d) + alphas[:, None, None] * np.eye(d)
+    moments = weights @ (scene.X * scene.y[:, None])
+    return np.linalg.solve(squares, moments[:, None, :, None])[..., 0]
 
 
 def evaluate(scene, weights, rates, alphas):
@@ -311,11 +307,8 @@ def gains(draws):
     for method in ("pdp_op_tight", "pdp_op_optimal"):
         if method in table:
             ratio = table[method] / table.pdp_op
-            groups, wins = ratio.groupby(level=KEYS, sort=False), ratio < 1 - 1e-9
-            columns = {
-                "ratio": groups.median(),
-                "wins": wins.groupby(level=KEYS, sort=False).mean(),
-            }
+            wins = (ratio < 1 - 1e-9).groupby(level=KEYS, sort=False).mean()
+            columns = {"ratio": ratio.groupby(level=KEYS, sort=False).median(), "wins": wins}
             parts.append(pd.DataFrame(columns).reset_index().assign(method=method))
     return pd.concat(parts, ignore_index=True)
 
@@ -333,9 +326,8 @@ def confirm(study, number=2000):
                 both = (error, error + alphas[k] * np.sum(released**2, axis=1))
                 for loss, draws in zip(LOSSES, both, strict=True):
                     mean, _, simulation_error = exact[method, loss][:, k]
-                    z = (draws.mean() - mean) / np.hypot(
-                        draws.std() / np.sqrt(draws.size), simulation_error
-                    )
+                    deviation = np.hypot(draws.std() / np.sqrt(draws.size), simulation_error)
+                    z = (draws.mean() - mean) / deviation
                     row = (sweep.parameter, values[k], method, loss, mean, draws.mean(), z)
                     rows.append(row)
     columns = ["parameter", "value", "method", "loss", "exact", "simulated", "z"]

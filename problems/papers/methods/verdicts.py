@@ -5,18 +5,19 @@ constant to a curve has no effect. Each function accepts an array of shape (draw
 returns whether each part of a claim holds, and a text with the measurement.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
-from scipy.stats import linregress, t
+from scipy.special import stdtrit
+from scipy.stats import linregress
 
 from convexmarket.report import compare
 
 
 def falls(values):
     """Check that curves decrease from end to end without a significant increase between points."""
-    steps = [
-        compare(b, a).verdict != "higher" for a, b in zip(values.T, values.T[1:], strict=False)
-    ]
+    steps = [compare(b, a).verdict != "higher" for a, b in pairwise(values.T)]
     ends = compare(values[:, -1], values[:, 0])
     text = f"from {ends.mean_b:.3g} to {ends.mean_a:.3g} ({ends.interval})"
     return [ends.verdict == "lower", all(steps)], text
@@ -68,7 +69,7 @@ def power_fit(sizes, means):
     """
     x, y = np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(means, dtype=float))
     line = linregress(x, y)
-    half = t.ppf(0.975, x.size - 2) * line.stderr if x.size > 2 else np.inf
+    half = stdtrit(x.size - 2, 0.975) * line.stderr if x.size > 2 else np.inf
     last = (y[-1] - y[-2]) / (x[-1] - x[-2])
     result = [line.slope, line.slope - half, line.slope + half, last, x.size]
     return pd.Series(result, index=["slope", "low", "high", "last", "n_points"])
@@ -84,8 +85,12 @@ def falls_as_power(sizes, values, exponent):
 
 def curves(draws, measure, along):
     """Return the curves of the draws with only finite values, as an array (draws, points)."""
-    wide = draws.pivot(index="draw", columns=along, values=measure)
-    values = wide.to_numpy(dtype=float)
+    names, rows = np.unique(draws["draw"], return_inverse=True)
+    points, columns = np.unique(draws[along], return_inverse=True)
+    if len(set(zip(rows.tolist(), columns.tolist(), strict=True))) < len(draws):
+        raise ValueError("a draw has several values at one point")
+    values = np.full((names.size, points.size), np.nan)
+    values[rows, columns] = draws[measure]
     return values[np.isfinite(values).all(axis=1)]
 
 
@@ -97,6 +102,6 @@ def mean_interval(values, name):
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.nan)
     half = np.nan
     if known.size > 1:
-        half = t.ppf(0.975, known.size - 1) * known.std(ddof=1) / np.sqrt(known.size)
+        half = stdtrit(known.size - 1, 0.975) * known.std(ddof=1) / np.sqrt(known.size)
     mean = known.mean()
     return {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
