@@ -125,7 +125,7 @@ class Guarantee(Shown):
         check_instance("assumptions", self.assumptions, (tuple, list), "texts")
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         for text in (self.mechanism, self.accounting, *self.assumptions):
-            if not isinstance(text, str) or any("\ud800" <= c <= "\udfff" for c in text):
+            if not isinstance(text, str) or text.encode(errors="ignore").decode() != text:
                 raise ParameterError(f"{text!r} cannot be stored as text; remove surrogates")
         if self.profile is None:
             object.__setattr__(self, "profile", Profile("pure", epsilon, self.delta))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -193,7 +194,7 @@ class ErrorBounds:
         check_choice("noise", noise, NoiseKind)
         beta = self.failure_probability
         if noise == "process":
-            fit = 2.0 * self._process_scale() * (1.0 + np.sqrt(2.0 * np.log(2.0 / beta)))
+            fit = 2.0 * self._process_scale * (1.0 + np.sqrt(2.0 * np.log(2.0 / beta)))
         else:
             terms = n_points, float(n_points), self.delta, self.accounting
             scale = self._scale(semi_interactive_epsilon(*terms))
@@ -282,11 +283,12 @@ class ErrorBounds:
         """
         check_count("n_queries", n_queries)
         log = np.log(2.0 * n_queries / self.failure_probability)
-        return float(self._process_scale() * np.sqrt(2.0 * log))
+        return float(self._process_scale * np.sqrt(2.0 * log))
 
     def _scale(self, calibration: Calibration, slack: float = LAPLACE_SLACK) -> float:
         return noise_scale(self.sensitivity, self.epsilon, calibration, slack)
 
+    @cached_property
     def _process_scale(self) -> float:
         check_delta(self.delta, positive=True)
         return self._scale(function_epsilon(self.delta), PROCESS_SLACK)

@@ -151,8 +151,8 @@ def _smallest_scale(moves: Floats, bounds: Floats, epsilon_of: Calibration) -> f
     """Compute the smallest scale at which all epsilons are within their bounds."""
 
     def excess(log_scale: float) -> float:
-        share = epsilon_of(moves / np.exp(log_scale)) / bounds
-        return float(np.max(np.log(np.clip(share, 1e-100, 1e100))))
+        share = float((epsilon_of(moves / np.exp(log_scale)) / bounds).max())
+        return float(np.log(min(max(share, 1e-100), 1e100)))
 
     low = high = float(np.max(np.log(moves) - np.log(bounds)))
     while excess(high) > 0:
