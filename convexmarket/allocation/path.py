@@ -7,8 +7,7 @@ the number of free sellers, M = 1 - j*u their total weight, and W the sum of squ
 their costs. Then ||a||^2 = N0 + beta^2*W, psi'a = p0 - beta*W and t = gamma*eta = mu*beta/||a||.
 The objective is stationary in eta if t^2 * psi'a = sigma*gamma. The ends of a stretch of the path
 bound this product, and a stretch without a stationary point is discarded. On other pieces, the
-stationary points are the roots of a cubic, without a tolerance. Many markets that differ in one
-seller's cost are solved together.
+stationary points are roots of a cubic. Many markets that differ in one cost are solved together.
 
 Sellers are numbered by increasing cost, and a cap of u is given as ``n = 1/u``. Costs are centred
 at the smallest cost and divided by the largest. Objectives are divided by mu:
@@ -160,8 +159,7 @@ class Markets:
 
     In market e the cost ``old[e]`` of a seller is replaced by ``new[e]``. An infinite ``new``
     removes the seller, and an ``old`` above all costs adds a seller. Hence a row can have one
-    seller less, and the markets can have one additional row. Arguments k of methods are ranks of
-    rows, one for each market.
+    seller less, and the markets can have one additional row. Arguments k are ranks of rows.
 
     Node k of a path is the point at which the weight of row k becomes zero. The last node,
     k = size, is beta = 0. The first node, ``first - 1``, is beta = infinity. There, the ``floor``
@@ -397,7 +395,7 @@ def _pieces(
     ranks = ranks + (markets.place[:, None] <= ranks)
     ranks = np.minimum(np.maximum(ranks, markets.first[:, None] - 1), markets.size[:, None])
     e = np.arange(markets.size.size).repeat(ranks.shape[2])[:, None]
-    rows, done = markets.nodes(e, _between(*ranks.reshape(2, -1, 1), _FIRST)), []
+    rows, done = markets.nodes(e, _between(_FIRST, *ranks.reshape(2, -1, 1))), []
     while True:
         a, b = rows[:, :-1], rows[:, 1:]
         targets = [rate[a.e] for rate in rates]
@@ -409,7 +407,7 @@ def _pieces(
             break
         done.append((a[~wide], b[~wide]))
         a, b = a[wide][:, None], b[wide][:, None]
-        inner = _between(a.k, b.k, _LATER)[:, 1:-1]
+        inner = _between(_LATER, a.k, b.k)[:, 1:-1]
         rows = Nodes.joined([a, markets.nodes(a.e, inner, b.j, a.j), b], axis=1)
     a, b = map(Nodes.joined, zip(*done, (a, b), strict=True))
     # Divide the path between neighbouring nodes into a piece for each number of capped rows.
@@ -419,7 +417,7 @@ def _pieces(
     return a.e[of], j, b.k[of], b.beta[of], a.beta[of]
 
 
-def _between(low: Ints, high: Ints, most: int) -> Ints:
+def _between(most: int, low: Ints, high: Ints) -> Ints:
     """Return evenly spaced ranks in each interval, about ``most`` ranks in total."""
     parts = min(int((high - low).max(initial=1)), max(2, most // low.size))
     return low + (high - low) * np.arange(parts + 1) // parts
