@@ -202,7 +202,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
         j = np.searchsorted(costs.psi, costs.psi[q - 1])
     segment = _polished(replace(form, max_weight=cap), costs, int(j), int(q), *fixed[:1])
     best = unconstrained_eta(form, segment.cost)
-    eta = fixed[0] if fixed else float(np.clip(best, *form.eta_range))
+    eta = fixed[0] if fixed else min(max(best, form.eta_low), form.eta_high)
     t, norm, noise = form.gamma * eta, segment.norm, form.sigma / eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||. For others, the difference is the dual slack.
     tau = float(t * (segment.origin + segment.mean) + form.mu * segment.share / norm)

@@ -172,7 +172,7 @@ class Markets:
         there = (old < psi[-1]) | ((old == psi[-1]) & (costs.numbers[-1] > 0))
         self.row = np.where(there, np.searchsorted(psi, old, side="right") - 1, psi.size)
         self.old = np.where(there, costs.scaled(old), 0.0)
-        single = np.append(costs.numbers, 0)[self.row] == 1
+        single = there & (costs.numbers[np.minimum(self.row, psi.size - 1)] == 1)
         self.empty = np.where(single, self.row, psi.size)
         place, self.new = np.searchsorted(psi, new), costs.scaled(new)
         self.place, self.size = place - (place > self.empty), psi.size - single + (new < np.inf)
@@ -189,7 +189,7 @@ class Markets:
     def under(self, n: float | Floats) -> Self:
         """Return the markets under a cap of 1/n."""
         some = copy(self)
-        some.n = np.broadcast_to(n, self.size.shape)
+        some.n = n + 0.0 * self.size
         numbers, x = self.costs.sums[0], self.costs.x
         # The tolerance makes m sellers at a cap of 1/m feasible despite rounding.
         filling = np.ceil(some.n * (1 - 1e-15)).astype(np.intp)
@@ -197,7 +197,7 @@ class Markets:
         # The marginal cost is the new cost, or the cost of a row without the replaced seller.
         gone = numbers[np.minimum(self.row + 1, x.size)] - (self.row < x.size)
         ranks = np.array([last - 1, last])
-        low, high = np.searchsorted(numbers, ranks + (ranks >= gone), "right") - 1
+        low, high = numbers.searchsorted(ranks + (ranks >= gone), "right") - 1
         least = np.where(last > 0, x[low], -np.inf)
         most = np.where(high < x.size, x[np.minimum(high, x.size - 1)], np.inf)
         value = np.minimum(np.maximum(self.new, least), most)
@@ -226,7 +226,7 @@ class Markets:
 
     def rows(self, level: Floats, side: Literal["left", "right"] = "left") -> Ints:
         """Return the number of rows below a level, or up to the level if ``side`` is "right"."""
-        rows = np.searchsorted(self.costs.x, level, side)
+        rows = self.costs.x.searchsorted(level, side)
         new = self.new < level if side == "left" else self.new <= level
         return rows - (rows > self.empty) + new
 
@@ -341,7 +341,7 @@ def best_of(points: Points) -> Points:
     """Return the best point of every market, in the order of the markets."""
     order = np.lexsort((points.key, points.e))
     e = points.e[order]
-    return points[order[np.flatnonzero(np.append(True, e[1:] != e[:-1])[: e.size])]]
+    return points[order[np.append(True, e[1:] != e[:-1])[: e.size]]]
 
 
 def beta_at(piece: Piece, rate: Any) -> Floats:
