@@ -2,8 +2,7 @@
 
 :mod:`convexmarket.allocation.path` and :mod:`convexmarket.allocation.bounded` compute the optimum
 from prefix sums. This module omits sellers who provably sell nothing. To avoid cancellation, the
-optimum is recomputed from the differences between the costs and a reference cost on the same piece
-of the path.
+optimum is recomputed on its piece of the path from differences between costs and a reference cost.
 """
 
 from __future__ import annotations
@@ -196,18 +195,16 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
         fixed.append(float(point.n) * form.max_epsilon)
     if fixed:
         cap = min(cap, form.max_epsilon / fixed[0])
-    # The first and last rows can be empty. If all sellers are at the bound, treat the most
-    # expensive sellers as free.
+    # Rows at the ends can be empty. If all are at the bound, treat the most expensive as free.
     capped, bought = numbers[point.capped], numbers[point.bought]
     j, q = np.searchsorted(numbers, [capped, bought - 1], side="right") - [1, 0]
     if capped == bought:
         j = np.searchsorted(costs.psi, costs.psi[q - 1])
     segment = _polished(replace(form, max_weight=cap), costs, int(j), int(q), *fixed[:1])
     best = unconstrained_eta(form, segment.cost)
-    eta = fixed[0] if fixed else float(np.clip(best, *form.eta_range))
+    eta = fixed[0] if fixed else min(max(best, form.eta_low), form.eta_high)
     t, norm, noise = form.gamma * eta, segment.norm, form.sigma / eta
-    # Free sellers satisfy tau = t*psi + mu*a/||a||. For other sellers, the difference is the dual
-    # slack.
+    # Free sellers satisfy tau = t*psi + mu*a/||a||. For others, the difference is the dual slack.
     tau = float(t * (segment.origin + segment.mean) + form.mu * segment.share / norm)
     at_cap = segment.capped * (tau - form.mu * cap / norm) - t * segment.filled
     objective = form.mu * norm + noise + t * segment.cost

@@ -7,8 +7,7 @@ the number of free sellers, M = 1 - j*u their total weight, and W the sum of squ
 their costs. Then ||a||^2 = N0 + beta^2*W, psi'a = p0 - beta*W and t = gamma*eta = mu*beta/||a||.
 The objective is stationary in eta if t^2 * psi'a = sigma*gamma. The ends of a stretch of the path
 bound this product, and a stretch without a stationary point is discarded. On other pieces, the
-stationary points are the roots of a cubic, without a tolerance. Many markets that differ in one
-seller's cost are solved together.
+stationary points are roots of a cubic. Many markets that differ in one cost are solved together.
 
 Sellers are numbered by increasing cost, and a cap of u is given as ``n = 1/u``. Costs are centred
 at the smallest cost and divided by the largest. Objectives are divided by mu:
@@ -160,8 +159,7 @@ class Markets:
 
     In market e the cost ``old[e]`` of a seller is replaced by ``new[e]``. An infinite ``new``
     removes the seller, and an ``old`` above all costs adds a seller. Hence a row can have one
-    seller less, and the markets can have one additional row. Arguments k of methods are ranks of
-    rows, one for each market.
+    seller less, and the markets can have one additional row. Arguments k are ranks of rows.
 
     Node k of a path is the point at which the weight of row k becomes zero. The last node,
     k = size, is beta = 0. The first node, ``first - 1``, is beta = infinity. There, the ``floor``
@@ -174,7 +172,7 @@ class Markets:
         there = (old < psi[-1]) | ((old == psi[-1]) & (costs.numbers[-1] > 0))
         self.row = np.where(there, np.searchsorted(psi, old, side="right") - 1, psi.size)
         self.old = np.where(there, costs.scaled(old), 0.0)
-        single = np.append(costs.numbers, 0)[self.row] == 1
+        single = there & (costs.numbers[np.minimum(self.row, psi.size - 1)] == 1)
         self.empty = np.where(single, self.row, psi.size)
         place, self.new = np.searchsorted(psi, new), costs.scaled(new)
         self.place, self.size = place - (place > self.empty), psi.size - single + (new < np.inf)
@@ -191,7 +189,7 @@ class Markets:
     def under(self, n: float | Floats) -> Self:
         """Return the markets under a cap of 1/n."""
         some = copy(self)
-        some.n = np.broadcast_to(n, self.size.shape)
+        some.n = n + 0.0 * self.size
         numbers, x = self.costs.sums[0], self.costs.x
         # The tolerance makes m sellers at a cap of 1/m feasible despite rounding.
         filling = np.ceil(some.n * (1 - 1e-15)).astype(np.intp)
@@ -199,7 +197,7 @@ class Markets:
         # The marginal cost is the new cost, or the cost of a row without the replaced seller.
         gone = numbers[np.minimum(self.row + 1, x.size)] - (self.row < x.size)
         ranks = np.array([last - 1, last])
-        low, high = np.searchsorted(numbers, ranks + (ranks >= gone), "right") - 1
+        low, high = numbers.searchsorted(ranks + (ranks >= gone), "right") - 1
         least = np.where(last > 0, x[low], -np.inf)
         most = np.where(high < x.size, x[np.minimum(high, x.size - 1)], np.inf)
         value = np.minimum(np.maximum(self.new, least), most)
@@ -228,7 +226,7 @@ class Markets:
 
     def rows(self, level: Floats, side: Literal["left", "right"] = "left") -> Ints:
         """Return the number of rows below a level, or up to the level if ``side`` is "right"."""
-        rows = np.searchsorted(self.costs.x, level, side)
+        rows = self.costs.x.searchsorted(level, side)
         new = self.new < level if side == "left" else self.new <= level
         return rows - (rows > self.empty) + new
 
@@ -343,7 +341,7 @@ def best_of(points: Points) -> Points:
     """Return the best point of every market, in the order of the markets."""
     order = np.lexsort((points.key, points.e))
     e = points.e[order]
-    return points[order[np.flatnonzero(np.append(True, e[1:] != e[:-1])[: e.size])]]
+    return points[order[np.append(True, e[1:] != e[:-1])[: e.size]]]
 
 
 def beta_at(piece: Piece, rate: Any) -> Floats:
@@ -397,7 +395,7 @@ def _pieces(
     ranks = ranks + (markets.place[:, None] <= ranks)
     ranks = np.minimum(np.maximum(ranks, markets.first[:, None] - 1), markets.size[:, None])
     e = np.arange(markets.size.size).repeat(ranks.shape[2])[:, None]
-    rows, done = markets.nodes(e, _between(*ranks.reshape(2, -1, 1), _FIRST)), []
+    rows, done = markets.nodes(e, _between(_FIRST, *ranks.reshape(2, -1, 1))), []
     while True:
         a, b = rows[:, :-1], rows[:, 1:]
         targets = [rate[a.e] for rate in rates]
@@ -409,7 +407,7 @@ def _pieces(
             break
         done.append((a[~wide], b[~wide]))
         a, b = a[wide][:, None], b[wide][:, None]
-        inner = _between(a.k, b.k, _LATER)[:, 1:-1]
+        inner = _between(_LATER, a.k, b.k)[:, 1:-1]
         rows = Nodes.joined([a, markets.nodes(a.e, inner, b.j, a.j), b], axis=1)
     a, b = map(Nodes.joined, zip(*done, (a, b), strict=True))
     # Divide the path between neighbouring nodes into a piece for each number of capped rows.
@@ -419,7 +417,7 @@ def _pieces(
     return a.e[of], j, b.k[of], b.beta[of], a.beta[of]
 
 
-def _between(low: Ints, high: Ints, most: int) -> Ints:
+def _between(most: int, low: Ints, high: Ints) -> Ints:
     """Return evenly spaced ranks in each interval, about ``most`` ranks in total."""
     parts = min(int((high - low).max(initial=1)), max(2, most // low.size))
     return low + (high - low) * np.arange(parts + 1) // parts

@@ -84,8 +84,7 @@ class IncentiveAudit(Shown):
             Columns: sensitivity, epsilon, payment, payment_error (bound on the error of its rent,
             as in :func:`estimate_payments`), surplus (payment less cost), max_gain (largest
             increase of the surplus by a misreport, less errors), best_misreport and max_rise
-            (largest increase of the guarantee from a report to the next higher report, less
-            errors).
+            (largest increase of the guarantee from one report to the next, less errors).
         """
         return self._table.copy()
 
@@ -185,8 +184,7 @@ def audit_incentives(
         projections solve the market, and 12 otherwise.
     coalitions : int
         Number of random pairs. In the papers' problem, 80 joint misreports of each pair are tested
-        (deviations of 1 % and 10 %, quarters of the support); in other markets, 8 (deviations of 10
-        %).
+        (deviations of 1 % and 10 %, quarters of the support); in other markets, 8 (of 10 %).
     random_state : numpy.random.Generator or int, default 0
         Random numbers for the sample of sellers and for the pairs.
 

@@ -62,9 +62,8 @@ def adaptive(
         good |= (left < 0) | (depth == _MAX_DEPTH - 1)
         np.add.at(total, owner[good], integrals[good, -1])
         np.add.at(error, owner[good], apart[good, -1])
-        owner = np.tile(owner[~good], 2)
-        low = np.concatenate((low[~good], middle[~good]))
-        high = np.concatenate((middle[~good], high[~good]))
+        owner, low, middle, high = (part[~good] for part in (owner, low, middle, high))
+        owner, low, high = np.tile(owner, 2), np.append(low, middle), np.append(middle, high)
         if not owner.size:
             break
     return total, error

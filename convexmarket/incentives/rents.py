@@ -10,8 +10,7 @@ the papers' problem is integrated by adaptive quadrature, to 11 digits. Other ma
 solve at each report, so psi is replaced by its chord between two reports. Let o(y) be the
 difference between the inverses of psi and of the chord. The remainder of the rent is the integral
 of -o(y)*u'(y). For an affine u, the remainder is the decrease of u times the mean of o. In general,
-the error of this product is at most the decrease of u times the largest deviation of o from its
-mean.
+the error is at most the decrease of u times the largest deviation of o from its mean.
 """
 
 from __future__ import annotations
@@ -91,18 +90,15 @@ class ExactCurve:
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Approximate the smallest report at which each seller sells nothing."""
-        curve, top = self.curve, prior.support[1]
+        curve, top, psi = self.curve, prior.support[1], prior.ironed_virtual_cost
         if not curve.can_do_without():
             return np.full(seller.size, top)
         level = curve(seller, np.full(seller.size, np.inf)).level  # usually psi at the highest sale
 
-        def above(z: Floats, level: Floats) -> Floats:
-            return np.asarray(prior.ironed_virtual_cost(z)) - level
-
         def unsold(z: Floats, who: Ints) -> Floats:
             return np.where(self._sold(prior, seller[who], z) == 0, 1.0, -1.0)
 
-        end = first_root(above, level, reports, top, prior.mean)
+        end = first_root(lambda z, level: psi(z) - level, level, reports, top, prior.mean)
         end = np.minimum(end * (1 + 1e-10), top)  # slightly larger, because of rounding
         still = np.flatnonzero(unsold(end, np.arange(seller.size)) < 0)
         end[still] = first_root(unsold, still, end[still], top, prior.mean)
@@ -112,29 +108,22 @@ class ExactCurve:
         return self.curve(seller, np.asarray(prior.ironed_virtual_cost(z))).epsilon
 
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
-        """Integrate the guarantees from the reports to the last sale, separately between kinks.
-
-        The integral of a seller is divided at its reports, so that no part is computed twice.
-        """
+        """Integrate the guarantees from the reports to the last sale, separately between kinks."""
         order = np.lexsort((reports, seller))
         seller, low = seller[order], reports[order]
         who, first, count = np.unique(seller, return_index=True, return_counts=True)
         end = np.repeat(self.last_sale(prior, who, low[first]), count)
         low = np.minimum(low, end)
-        high = np.roll(low, -1)
+        high = np.roll(low, -1)  # a seller's common parts are integrated once
         high[first + count - 1] = end[first]
-
-        def sold(k: Ints, z: Floats) -> Floats:
-            return self._sold(prior, seller[k], z)
-
         if prior.is_step:  # the guarantee is constant on each piece
             owner, left, right = cut(low, high, prior.breakpoints)
-            pieces = (right - left) * sold(owner, 0.5 * (left + right))
-            parts = np.bincount(owner, pieces, seller.size), np.zeros(seller.size)
+            pieces = (right - left) * self._sold(prior, seller[owner], 0.5 * (left + right))
+            parts = 1.0 * np.bincount(owner, pieces, seller.size), np.zeros(seller.size)
         else:
-            tolerance = self.accuracy * self._least_payment(prior, seller, low, end)
-            tolerance /= np.repeat(count, count)
-            parts = adaptive(sold, low, high, tolerance, prior.breakpoints)
+            least = self._least_payment(prior, seller, low, end) / np.repeat(count, count)
+            limits = low, high, self.accuracy * least, prior.breakpoints
+            parts = adaptive(lambda k, z: self._sold(prior, seller[k], z), *limits)
         sums = np.empty((2, seller.size))
         for some in np.split(np.arange(seller.size)[::-1], seller.size - first[:0:-1]):
             sums[:, order[some]] = np.cumsum(np.array(parts)[:, some], axis=1)
@@ -216,8 +205,7 @@ class _Cell(NamedTuple):
 class SolvedCurve:
     """Curve of any market. The market is solved at each requested report; the results are stored.
 
-    Rents are computed from optimal objectives ("envelope"), the highest report ("constant"), or
-    guarantees ("quadrature").
+    Rents follow from objectives ("envelope"), the top report ("constant") or u ("quadrature").
     """
 
     def __init__(
@@ -254,14 +242,10 @@ class SolvedCurve:
             return (end - reports) * self._sold(prior, seller, reports), np.zeros(n)
         if self.method == "envelope" or np.isinf(tolerance):
             return self._by_chords(prior, seller, reports, end, tolerance)
-
-        def sold(_: Ints, reports: Floats) -> Floats:
-            return self._sold(prior, seller, reports)
-
         first = int(np.searchsorted(prior.breakpoints, reports.min(), side="right"))
         kinks = prior.breakpoints[first : first + _FEW]
-        ends, tolerances = np.full(n, end), np.full(n, tolerance)
-        rents, errors = adaptive(sold, reports, ends, tolerances, kinks, _MOST_PIECES)
+        limits = reports, np.full(n, end), np.full(n, tolerance), kinks, _MOST_PIECES
+        rents, errors = adaptive(lambda _, z: self._sold(prior, seller, z), *limits)
         # The relative error of guarantees has the order of the square root of the gap.
         return rents, errors + rents * np.sqrt(2.0 * self._gap)
 

@@ -43,8 +43,7 @@ class Shape(NamedTuple):
 class Atoms:
     """Nondecreasing virtual costs and their probabilities, whose sum can be less than one.
 
-    ``lowest`` is the smallest cost, ``above`` contains the costs minus ``lowest``, and ``unit`` is
-    a typical value of ``above``.
+    ``above`` contains the costs minus ``lowest``, and ``unit`` is a typical value of ``above``.
     """
 
     def __init__(self, costs: Floats, masses: Floats) -> None:
@@ -80,9 +79,8 @@ class Cells:
         raw = self.edges[1:] + np.diff(self.edges) * levels[:-1] / masses
         self._masses, self._means = masses, isotonic_regression(raw, weights=masses).x
         costs = np.asarray(prior.ironed_virtual_cost(self.edges))
-        self._costs = np.clip(
-            costs, np.append(costs[0], self._means), np.append(self._means, np.inf)
-        )
+        least, most = np.append(costs[0], self._means), np.append(self._means, np.inf)
+        self._costs = np.clip(costs, least, most)
         low, high = self._costs[:-1], self._costs[1:]
         with np.errstate(invalid="ignore", divide="ignore"):
             up = np.where((low < high) & (high < np.inf), (self._means - low) / (high - low), 0.0)
@@ -127,16 +125,14 @@ def cells_of(prior: Prior) -> Cells:
     middle = float(prior.quantile(0.5))
     levels = np.concatenate((halves, 1.0 - halves))
     top = min(high, float(prior.quantile(1.0 - halves[-1])))
-    edges = np.concatenate(
-        (
-            low + (middle - low) * halves,
-            np.asarray(prior.quantile(levels)),
-            np.linspace(low, top, _EVEN),
-            prior.breakpoints,
-            [high] if np.isfinite(high) else [],
-        )
-    )
-    return Cells(prior, _divided(np.unique(edges), _PARTS))
+    edges = [
+        low + (middle - low) * halves,
+        np.asarray(prior.quantile(levels)),
+        np.linspace(low, top, _EVEN),
+        prior.breakpoints,
+        np.array([high] if np.isfinite(high) else []),
+    ]
+    return Cells(prior, _divided(np.unique(np.concatenate(edges)), _PARTS))
 
 
 def atoms_of(prior: EmpiricalPrior) -> Atoms:

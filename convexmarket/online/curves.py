@@ -23,7 +23,6 @@ Floats = NDArray[np.float64]
 
 #: Number of evenly spaced nodes, and number of times that cells are halved towards the last sale.
 _EVEN, _HALVINGS = 1025, 50
-#: Number of times that an interval of reports is divided into sixteenths.
 _SECTIONS, _SIXTEENTHS = 30, np.arange(1.0, 16.0)[:, None] / 16.0
 #: A cell is halved if halving changes its integral by more than this fraction of the largest rent.
 #: More than ``_MANY`` such cells are attributed to rounding errors.
@@ -120,9 +119,8 @@ def _places(left: Floats, right: Floats) -> Floats:
 def _reports_at(prior: Prior, prices: Floats, top: float) -> Floats:
     """Compute, for each price, the largest report whose virtual cost is at most the price."""
     left, right = np.full(prices.shape, prior.support[0]), np.full(prices.shape, top)
-    for _ in range(_SECTIONS):
+    for _ in range(_SECTIONS):  # divide the intervals into sixteenths
         middle = left + (right - left) * _SIXTEENTHS
         below = np.asarray(prior.ironed_virtual_cost(middle)) <= prices
-        left = np.where(below, middle, left).max(axis=0)
-        right = np.where(below, right, middle).min(axis=0)
+        left, right = np.where(below, middle, left).max(0), np.where(below, right, middle).min(0)
     return np.where(np.asarray(prior.ironed_virtual_cost(top)) <= prices, top, left)

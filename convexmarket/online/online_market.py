@@ -208,8 +208,8 @@ class OnlineMarket:
                 connection.execute(statement)
             row = policy.expected_sellers, problem, _json(policy), now()
             connection.execute("INSERT INTO markets VALUES (1, ?, ?, ?, ?)", row)
-            plan = _json(policy.opening), now()
-            connection.execute("INSERT INTO plans VALUES (1, 0, ?, ?)", plan)
+            opening = _json(policy.opening)
+            connection.execute("INSERT INTO plans VALUES (1, 0, ?, ?)", (opening, now()))
             lay_ledger(connection, "basic", 0.0)
             connection.execute(_ANSWERS_ARE_SALES)
 
@@ -432,8 +432,7 @@ class OnlineMarket:
         that exceeds the earlier charges. After any other error, including a result that is not JSON
         text, the next attempt is charged in full.
         """
-        stored = self.released
-        if stored is not None:
+        if (stored := self.released) is not None:
             return stored
         with self._store.alone():
             with self._store.writing() as connection:

@@ -151,10 +151,7 @@ class _Market:
     squares: float
 
     def walk(self, near: _Points | None = None) -> tuple[Plan, float, _Points | None]:
-        """Return the best plan for the atoms, and its price relative to ``lowest``.
-
-        If the plan is certified, also return all points, the first points for a similar market.
-        """
+        """Return the best plan, its price relative to ``lowest``, and all points if certified."""
         buyer, points = self.buyer, self._start(near)
         if not points.new.size:
             raise _too_far_apart(self)
@@ -177,11 +174,10 @@ class _Market:
         return replace(best_plan, terms=terms, lower_bound=bound), price, known
 
     def _start(self, near: _Points | None) -> _Points:
-        """Compute points for norms of many magnitudes, and the point without new purchases."""
+        """Compute points for norms of many magnitudes (or ``near``), and without new purchases."""
         atoms, buyer = self.atoms, self.buyer
         first = atoms.shape(np.array([atoms.unit]), np.array([np.inf])).first
-        powers = 4.0 ** np.arange(-_REACH, _REACH + 1.0)
-        new = buyer.mu / (buyer.gamma * self.n * first) * powers
+        new = buyer.mu / (buyer.gamma * self.n * first) * 4.0 ** np.arange(-_REACH, _REACH + 1.0)
         if near is not None:
             new = near.new[near.new > 0]
         if self.total == 0:
@@ -204,10 +200,7 @@ class _Market:
         return self.buyer.cap * self.n * float(self.atoms.masses.sum()) < self.buyer.m
 
     def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:
-        """Compute points with the norms ``new`` below the cap, or, with ``at_most``, at the cap.
-
-        The search for prices starts from the prices of ``near``.
-        """
+        """Compute points below the cap or, if ``at_most``, at the cap, from prices of ``near``."""
         buyer, n = self.buyer, self.n
         norm = np.hypot(np.sqrt(self.squares), new)
         share = buyer.cap / buyer.m if np.isfinite(buyer.cap) else 0.0
@@ -250,8 +243,7 @@ class _Market:
                 newton = price - excess / (gamma * norm * rise)
             if step == 0:
                 reached, newton = excess >= 0, guess
-            under = excess < 0
-            low, high = np.where(under, price, low), np.where(under, high, price)
+            low, high = np.where(excess < 0, price, low), np.where(excess < 0, high, price)
             inside = (low <= newton) & (newton <= high)
             following = np.where(inside, newton, np.sqrt(low) * np.sqrt(high))
             moved = np.abs(following - price) > 1e-13 * price

@@ -139,8 +139,7 @@ class Beta(Family):
 class TruncatedNormal(Family):
     """Normal distribution truncated to [low, high]; regular, because the density is log-concave.
 
-    The arguments are the mean and standard deviation before truncation. The property ``mean`` is
-    the mean after truncation.
+    Arguments are the mean and standard deviation before truncation; the property ``mean`` is after.
 
     Examples
     --------
@@ -302,8 +301,7 @@ class EmpiricalPrior(Prior):
 class Mixture(Prior):
     """Mixture of the priors of several populations. The population of a seller is not observed.
 
-    If the populations are observed, use one prior for each group instead. psi can decrease between
-    two modes, and is then ironed.
+    If the populations are observed, use one prior for each group. psi is ironed if it decreases.
 
     Parameters
     ----------

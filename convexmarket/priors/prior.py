@@ -118,8 +118,7 @@ class Prior(ABC):
         for _ in range(40):
             c = low + np.multiply.outer([0.25, 0.5, 0.75], high - low)
             enough = self.cdf(c.ravel()).reshape(c.shape) >= u
-            low = np.where(enough, low, c).max(axis=0)
-            high = np.where(enough, c, high).min(axis=0)
+            low, high = np.where(enough, low, c).max(0), np.where(enough, c, high).min(0)
         return np.select([u <= 0, u >= 1], [bottom, top], high)
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
@@ -165,9 +164,8 @@ class Prior(ABC):
             return self._virtual_cost(c)
         nodes, costs, _ = self._ironing
         between, above = np.interp(c, nodes, costs), c > nodes[-1]
-        if not above.any():
+        if not above.any():  # otherwise, some c are in a tail, or where psi is infinite
             return between
-        # In a tail, or where psi is infinite.
         tail = np.maximum(self._virtual_cost(np.where(above, c, nodes[-1])), costs[-1])
         return np.where(above, tail, between)
 
