@@ -121,8 +121,7 @@ class Budget(Constraint):
             raise ParameterError("a budget parameter must be cp.Parameter(nonneg=True)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        mean = float(np.mean(value_of(quantities.virtual_costs)))
-        scale = 1.0 / mean if mean > 0 else 1.0
+        scale = 1.0 / (float(np.mean(value_of(quantities.virtual_costs))) or 1.0)
         spent = (scale * quantities.virtual_costs) @ quantities.weights
         return [spent <= (scale * self.amount) * quantities.inverse_eta]
 

@@ -311,7 +311,8 @@ class PrivacyCost(Record):
     def __call__(self, epsilon: ArrayLike) -> Floats:
         """Evaluate u elementwise at numbers eps >= 0."""
         value = np.asarray(epsilon, dtype=float)
-        return np.asarray(self.expression(cp.Constant(value.ravel())).value).reshape(value.shape)
+        at = value if self.is_linear else self.expression(cp.Constant(value.ravel())).value
+        return np.array(at, dtype=float).reshape(value.shape)
 
     def priced(self, costs: Any, epsilon: cp.Expression) -> cp.Expression:
         """Return ``costs'u(eps)``, scaled for a solver."""
