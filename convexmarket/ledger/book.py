@@ -78,6 +78,12 @@ AND instr(char(10) || source || char(10), char(10) || ? || char(10)) LIMIT 1"""
 _SPENT = f"""SELECT seller, of_any, delta, shift, failure FROM spending {_AMONG} AND law = ?
 ORDER BY release"""
 _SALES = "SELECT seller AS id, epsilon, price, release, source, time FROM sales ORDER BY number"
+_TOTALS = """SELECT seller AS id, sum(epsilon) AS sold, sum(price) AS paid
+FROM sales GROUP BY seller ORDER BY min(number)"""
+#: Sales for one release: their sum and the charge of this release, or NULL before the release.
+_BOUND = """SELECT s.seller, sum(s.epsilon), iif(r.name IS NULL, NULL, coalesce(c.epsilon, 0.0))
+FROM sales AS s LEFT JOIN ledger_releases AS r ON r.name = s.release LEFT JOIN charges AS c
+ON c.release = r.number AND c.seller = s.seller WHERE s.release IS NOT NULL GROUP BY s.release, 1"""
 _CHARGES = "SELECT name AS release, seller AS id, epsilon FROM spending AS s ORDER BY s.release, id"
 _RELEASES = """SELECT r.name, r.mechanism, r.accounting, r.delta, r.law, count(c.seller) AS sellers,
     total(c.epsilon) AS epsilon, coalesce(max(c.epsilon), 0.0) AS largest_epsilon, r.assumptions,
@@ -256,8 +262,7 @@ class Ledger:
         """
         with self._store.reading() as connection:
             frame = _frame(connection, _RELEASES).astype({"sellers": "int64"})
-        frame["assumptions"] = [tuple(json.loads(text)) for text in frame["assumptions"]]
-        return frame
+        return frame.assign(assumptions=frame["assumptions"].map(lambda x: tuple(json.loads(x))))
 
     def charges(self) -> pd.DataFrame:
         """Return the charges of all releases with the columns release, id and epsilon."""
@@ -271,21 +276,16 @@ class Ledger:
         later releases can still charge) and paid.
         """
         with self._store.reading() as connection:
-            sales, charges = (_frame(connection, query) for query in (_SALES, _CHARGES))
-            released = [name for (name,) in connection.execute("SELECT name FROM ledger_releases")]
-            totals = sales.groupby("id", sort=False)[["epsilon", "price"]].sum()
-            account = _accountant(connection, totals.index.tolist(), None) if len(totals) else None
-        frame = totals.reset_index().set_axis(["id", "sold", "paid"], axis=1)
-        frame.insert(2, "spent", account.spent if account else 0.0)
-        frame.insert(3, "left", account.remaining if account else 0.0)
+            frame, bound = _frame(connection, _TOTALS), connection.execute(_BOUND).fetchall()
+            account = _accountant(connection, frame["id"].tolist(), None) if len(frame) else None
+        spent, left = (account.spent + 0, account.remaining + 0) if account else np.empty((2, 0))
+        places = {id: place for place, id in enumerate(frame["id"])}
         # Sales for one release count as spent, up to its charge, or as left before it is charged.
-        bound = sales.dropna(subset="release").groupby(["release", "id"])["epsilon"].sum()
-        used = charges.set_index(["release", "id"])["epsilon"].reindex(bound.index, fill_value=0.0)
-        ended = bound.index.isin(released, level="release")
-        for column, part in (("spent", bound.clip(upper=used)[ended]), ("left", bound[~ended])):
-            by_seller = part.groupby(level="id").sum().reindex(frame["id"], fill_value=0.0)
-            frame[column] += by_seller.to_numpy()
-        return frame
+        for seller, sold, used in bound:
+            column, amount = (left, sold) if used is None else (spent, min(sold, used))
+            column[places[seller]] += amount
+        frame = frame.assign(spent=spent, left=left).astype({"id": "str"})
+        return frame[["id", "sold", "spent", "left", "paid"]]
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
         """Write a consistent copy of the ledger to a file, even while the ledger is in use.
@@ -409,10 +409,9 @@ def charge_release(
     used = np.flatnonzero(guarantee.epsilon)
     places = used if rows is None else np.asarray(rows)[used]
     amounts = guarantee.epsilon[used].tolist(), profile.shift[used].tolist()
-    charges = zip([ids[place] for place in places.tolist()], *amounts, strict=True)
-    connection.executemany(
-        "INSERT INTO charges VALUES (?, ?, ?, ?)", ((number, *charge) for charge in charges)
-    )
+    sellers = [ids[place] for place in places.tolist()]
+    charges = [(number, *charge) for charge in zip(sellers, *amounts, strict=True)]
+    connection.executemany("INSERT INTO charges VALUES (?, ?, ?, ?)", charges)
 
 
 def charged_at(connection: Connection, release: str | None) -> str | None:

@@ -178,8 +178,7 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     else:
         parts = [left - right] if paired else [left, right]
         errors = np.array([part.std(ddof=1) / math.sqrt(part.size) for part in parts])
-        error, freedoms = np.hypot.reduce(errors), [part.size - 1 for part in parts]
-        freedom = 1.0 / np.sum((errors / error) ** 4 / freedoms)  # Welch-Satterthwaite
-        half, middle = stdtrit(freedom, 0.975) * error, parts[0].mean() if paired else estimate
-        low, high = middle - half, middle + half
+        error = np.hypot.reduce(errors)
+        freedom = 1.0 / np.sum((errors / error) ** 4 / [part.size - 1 for part in parts])
+        low, high = estimate + error * stdtrit(freedom, [0.025, 0.975])
     return Comparison(*means, estimate, float(low), float(high), n_pairs, None if paired else sizes)

@@ -159,7 +159,8 @@ def drawn(plot: Callable[[], Any]) -> Figure:
     with report_style():
         current, axes = plt.figure(), np.asarray(plot(), dtype=object).ravel()[0]
     figure = getattr(axes, "figure", axes)
-    plt.close(current), plt.close(figure)
+    plt.close(current)
+    plt.close(figure)
     return figure
 
 

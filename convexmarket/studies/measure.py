@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import cvxpy as cp
+import cvxpy.cvxcore.python.cvxcore  # once, instead of in the process of each run
 import numpy as np
 
 from convexmarket.errors import ConvexMarketError, NotSupportedError

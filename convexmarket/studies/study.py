@@ -234,7 +234,7 @@ class Study:
         tables: dict[str, list[Any]] = {name: [] for name in keys}
         for point, reply in zip(points, replies.values(), strict=True):
             status = "failed" if reply["ended"] == "error" else reply["ended"]
-            ended = {"runs": [{"status": status, "message": ending(reply)}]}
+            ended: Row = {"runs": [{"status": status, "message": ending(reply)}]}
             for name, rows in (reply.get("result") or ended).items():
                 tables[name] += [each | point for each in ([rows] if name == "sellers" else rows)]
         plain = {name: m.formula for name, m in self.markets.items() if isinstance(m, Market)}
@@ -242,8 +242,7 @@ class Study:
         facts["caveats"] = [*CAVEATS, *([] if self.learner is None else [_CAVEAT_OF_LEARNERS])]
         if self.learner is not None:
             facts["constant_error"] = constant_error(self.data)
-        joined = {name: _joined(parts, keys[name]) for name, parts in tables.items()}
-        return Runs(kind="study", keys=keys, tables=joined, facts=facts)
+        return Runs("study", keys, {n: _joined(p, keys[n]) for n, p in tables.items()}, facts)
 
     def _points(self) -> list[Row]:
         points, axes = list[Row](), dict[str, Any](self.axes)

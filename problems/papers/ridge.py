@@ -192,9 +192,8 @@ class Bound(Ridge):
         return super().compute(quick)
 
     def claims(self, frames):
-        cells, keys = frames["cells"], ["value", "method"]
-        cells = cells[(cells.sweep == 0) & (cells.loss == "unreg")]
-        loss = cells.groupby(keys)["mean"].mean().unstack()
+        cells = frames["cells"][frames["cells"].sweep == 0]
+        loss = cells[cells.loss == "unreg"].groupby(["value", "method"])["mean"].mean().unstack()
         named = frames["bound"].set_index("regularization").total.idxmin()
         near = loss.pdp_op.iloc[np.abs(np.log(loss.index / named)).argmin()]
         factor = near / loss.pdp_op.min()

@@ -217,7 +217,7 @@ def _cells(
     largest = max(map(abs, numbers), default=0.0)
     texts = []
     for place, a, b in pairs:
-        if isinstance(a, str | bool) or isinstance(b, str | bool):
+        if a == b or isinstance(a, str | bool) or isinstance(b, str | bool):
             differ = a != b
         else:
             single, other = np.atleast_1d(a).astype(float), np.atleast_1d(b).astype(float)

@@ -251,10 +251,7 @@ name = "boundless"
 objective.payments = false
 """
 
-FAILED = {
-    "contradiction": "infeasible",
-    "boundless": "not attained",
-}
+FAILED = {"contradiction": "infeasible", "boundless": "not attained"}
 
 
 @pytest.fixture(scope="module")

@@ -99,11 +99,7 @@ def test_groups_are_read_for_the_sellers(tmp_path):
         ("age", "7654x", "line 7: the cell in column 'age' is not a number"),
         ("bmi", "NA", "leave the cell of a missing number empty"),
         ("smoker", "7654", "line 7: the cell in column 'smoker' is not among the"),
-        (
-            "ill",
-            "7654",
-            "line 7: the cell in column 'ill' is neither of the classes",
-        ),
+        ("ill", "7654", "line 7: the cell in column 'ill' is neither of the classes"),
         ("ill", "", "is neither of the classes 'no' and 'yes'"),
     ],
 )

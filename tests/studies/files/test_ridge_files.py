@@ -62,16 +62,9 @@ def test_mu_and_sigma_equal_the_constants_of_the_theorem(result):
         assert (row.mu, row.sigma) == ridge_risk_constants(row.regularization, 12, 0.1, 0.05)
         kappa = ridge_sensitivity(row.regularization, 12, sensitivity="tight")
         offers = result.tables["sellers"].merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
-        bound = ridge_error_bound(
-            offers.weight,
-            row.eta / kappa,
-            row.regularization,
-            n_features=12,
-            coef_norm=1.0,
-            label_noise=0.1,
-            failure_probability=0.05,
-            smallest_eigenvalue=0.05,
-        )
+        facts = {"n_features": 12, "coef_norm": 1.0, "label_noise": 0.1}
+        facts |= {"failure_probability": 0.05, "smallest_eigenvalue": 0.05}
+        bound = ridge_error_bound(offers.weight, row.eta / kappa, row.regularization, **facts)
         assert row.bound == pytest.approx(bound.total, rel=1e-12)
         # The objective is the bound minus its bias plus gamma times the expected payments.
         cost = row.gamma * float(offers.epsilon @ offers.virtual_cost)
