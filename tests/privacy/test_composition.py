@@ -96,8 +96,8 @@ def integral_of_moments(log_p, log_q, order, breaks, peak) -> float:
 def test_the_moments_of_noise_equal_integrals(shift, index) -> None:
     order = ORDERS[index]
     laplace = integral_of_moments(
-        lambda x: stats.laplace.logpdf(x, shift),
-        lambda x: stats.laplace.logpdf(x),
+        lambda x: -abs(x - shift) - np.log(2),
+        lambda x: -abs(x) - np.log(2),
         order,
         [-60.0, 0.0, *np.linspace(0, shift, 20)[1:], shift + 60.0],
         shift,
@@ -105,8 +105,8 @@ def test_the_moments_of_noise_equal_integrals(shift, index) -> None:
     assert laplace_moments(shift)[index] == pytest.approx(laplace, rel=1e-6, abs=1e-10)
     centre = (1 + order) * shift
     gaussian = integral_of_moments(
-        lambda x: stats.norm.logpdf(x, shift),
-        lambda x: stats.norm.logpdf(x),
+        lambda x: -((x - shift) ** 2 + np.log(2 * np.pi)) / 2,
+        lambda x: -(x**2 + np.log(2 * np.pi)) / 2,
         order,
         centre + np.linspace(-12, 12, 13),
         centre,
@@ -192,7 +192,8 @@ def gaussian_delta(shift: float, epsilon: float) -> float:
     start = epsilon / shift + shift / 2
 
     def density(x: float) -> float:
-        return stats.norm.pdf(x, shift) * -np.expm1(epsilon - shift * x + shift**2 / 2)
+        normal = np.exp(-((x - shift) ** 2) / 2) / np.sqrt(2 * np.pi)
+        return normal * -np.expm1(epsilon - shift * x + shift**2 / 2)
 
     breaks = np.unique(np.maximum(start, shift + np.array([-40, -8, -2, 0, 2, 8, 40])))
     breaks = np.unique(np.append(breaks, start + np.array([0.0, 0.3, 1.0, 3.0, 10.0, 40.0])))

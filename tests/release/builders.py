@@ -4,7 +4,7 @@ from functools import cache
 from inspect import signature
 
 import numpy as np
-from scipy import stats
+from scipy import sparse, stats
 
 import convexmarket as cm
 from convexmarket.privacy import Simulation
@@ -114,17 +114,20 @@ def worst_delta(shift, threshold, updates, n_queries, reach, n_grid=1500):
     place = np.clip(np.searchsorted(y, after) - 1, 0, n_grid - 2)
     share = np.clip((after - y[place]) / (y[place + 1] - y[place]), 0.0, 1.0)
 
-    def expected(value, k):
-        later = value[place[:, k]] * (1.0 - share[:, k]) + value[place[:, k] + 1] * share[:, k]
-        return np.einsum("ac,acn->an", P[:, k], later)
+    def expectation(k):
+        """Return the matrix that maps values after the answers ``k`` to their expectations."""
+        weights = P[:, k, None] * np.stack([1.0 - share[:, k], share[:, k]])
+        rows = np.arange(len(P) * n_grid).reshape(-1, 1, n_grid)
+        columns = np.stack([place[:, k], place[:, k] + 1])
+        entries = np.broadcast_to(rows, weights.shape).ravel(), columns.ravel()
+        return sparse.csr_array((weights.ravel(), entries), shape=(len(P) * n_grid, n_grid))
 
+    stays, updated = expectation(slice(0, 1)), expectation(slice(1, None))
     stopped = np.maximum(1.0 - y, 0.0)
     values = [stopped] * (updates + 1)
     for _ in range(n_queries):
         values = [stopped] + [
-            (expected(values[left], slice(0, 1)) + expected(values[left - 1], slice(1, None))).max(
-                axis=0
-            )
+            (stays @ values[left] + updated @ values[left - 1]).reshape(-1, n_grid).max(axis=0)
             for left in range(1, updates + 1)
         ]
     return log_ratios, values[updates]
