@@ -1,6 +1,7 @@
 """Compute optima of markets and of standard forms by brute force."""
 
 import warnings
+from functools import cache
 
 import cvxpy as cp
 import numpy as np
@@ -28,8 +29,7 @@ class BruteForce:
         for piece in market.constraints:
             for item in piece.constraints(quantities):
                 (constraints if item.variables() else self.bounds).append(item)
-        objective = market.objective.expression(quantities)
-        self.problem = cp.Problem(cp.Minimize(objective), constraints)
+        self.problem = cp.Problem(cp.Minimize(market.objective.expression(quantities)), constraints)
 
     def __call__(self, eta):
         self.eta.value, self.inverse.value = eta, 1 / eta
@@ -46,14 +46,14 @@ class BruteForce:
 
     def minimum(self, around, points=24):
         """Return the minimum over six decades of eta, on a grid refined at its two best points."""
-        grid = np.geomspace(around * 1e-3, around * 1e3, points + 1)
-        values = np.array([self(eta) for eta in grid])
+        grid, at = np.geomspace(around * 1e-3, around * 1e3, points + 1), cache(self)
+        values = np.array([at(eta) for eta in grid])
         best = values.min()
         for k in np.argsort(values)[:2]:
             low, high = grid[max(k - 1, 0)], grid[min(k + 1, points)]
             for _ in range(4):
                 inner = np.geomspace(low, high, 8)
-                result = np.array([self(eta) for eta in inner])
+                result = np.array([at(eta) for eta in inner])
                 j = int(np.argmin(result))
                 best = min(best, result[j])
                 low, high = inner[max(j - 1, 0)], inner[min(j + 1, 7)]
