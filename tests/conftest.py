@@ -108,23 +108,6 @@ def workers_shared_by_studies(request):
         worker.shutdown()
 
 
-#: Files whose tests start workers.
-WITH_WORKERS = "study.py", "solvers.py", "solver_files.py", "compare_cli.py", "shipped_reports.py"
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Run the files whose tests start workers in one process, which shares its workers."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid):
-            file = super()._split_scope(nodeid)
-            return "workers" if file.endswith(WITH_WORKERS) else file
-
-    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
 def pytest_collection_finish():
     """Exclude tests and libraries from the collection of garbage, because they are never freed."""
     gc.freeze()

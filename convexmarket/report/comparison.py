@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
+from scipy import stats
 
 from convexmarket.checks import check_nonnegative, checked_numbers
 from convexmarket.errors import ParameterError
@@ -167,8 +168,7 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
         raise ParameterError(f"a has {left.size} draws, b has {right.size}; pass paired=False")
     if not (left.size and right.size and np.isfinite([left.sum(), right.sum()]).all()):
         raise ParameterError("a and b must contain finite numbers, at least one each; omit NaN")
-    sizes, means = (left.size, right.size), (float(left.mean()), float(right.mean()))
-    n_pairs, estimate = min(sizes), means[0] - means[1]
+    n_pairs, estimate = min(left.size, right.size), float(left.mean() - right.mean())
     spread = (left - right).std() if paired else max(left.std(), right.std())
     rounding = _OF_DRAWS * max(np.abs(left).max(), np.abs(right).max())
     if n_pairs < 2:
@@ -176,9 +176,8 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     elif spread <= rounding:  # all draws have the same difference
         low = high = estimate if abs(estimate) > rounding else 0.0
     else:
-        parts = [left - right] if paired else [left, right]
-        errors = np.array([part.std(ddof=1) / math.sqrt(part.size) for part in parts])
-        error = np.hypot.reduce(errors)
-        freedom = 1.0 / np.sum((errors / error) ** 4 / [part.size - 1 for part in parts])
-        low, high = estimate + error * stdtrit(freedom, [0.025, 0.975])
-    return Comparison(*means, estimate, float(low), float(high), n_pairs, None if paired else sizes)
+        test = stats.ttest_rel if paired else partial(stats.ttest_ind, equal_var=False)
+        low, high = test(left, right).confidence_interval()
+    means, sizes = (float(left.mean()), float(right.mean())), (left.size, right.size)
+    rest = n_pairs, None if paired else sizes
+    return Comparison(*means, estimate, float(low), float(high), *rest)

@@ -44,7 +44,12 @@ def balance(ledger):
 @pytest.mark.parametrize(
     ("ids", "epsilon", "prices", "words"),
     [
-        (["a", "b"], [1.0, -0.1], 0.0, r"epsilon of seller 'b' .*a finite number.*, got -0\.1"),
+        (
+            ["a", "b"],
+            [1.0, -0.1],
+            0.0,
+            r"epsilon of seller 'b' must be .*a finite number.*, got -0\.1",
+        ),
         (["a", "b"], [1.0, 1.0], [0.0, math.inf], "prices of seller 'b' must .*, got inf"),
         (["a", "b"], [math.nan, 1.0], 0.0, "epsilon of seller 'a' must .*, got nan"),
         (["a", "b"], [1.0, 1.0], [1e101, 0.0], "prices of seller 'a' must .*, got 1e"),

@@ -151,7 +151,7 @@ def mine(**options):
         ([MARKET], {"settings": {"mine": {"tol": 1.0}}}, "settings names 'mine', with"),
         ([MARKET], {"time_limit": 0}, "time_limit must"),
         ([cm.Market(MARKET.sellers, cm.Spread() + cm.Payments())], {}, "no Noise term"),
-        ([MARKET], mine(SCS={"foo": 1}), "mine.options.SCS: the solver rejects {'foo': 1}"),
+        ([MARKET], mine(SCS={"foo": 1}), "settings.mine.options.SCS: the solver rejects {'foo': "),
         ([MARKET], mine(NAG={}, SC={}), "settings.mine.options names 'SC'; the .* solvers are SCS"),
     ],
 )
