@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -50,8 +51,8 @@ class Columns:
     @classmethod
     def joined(cls, parts: Sequence[Self], axis: int = 0) -> Self:
         """Concatenate tables."""
-        columns = zip(*[vars(part).values() for part in parts], strict=True)
-        return parts[0] if len(parts) == 1 else cls(*[np.concatenate(c, axis) for c in columns])
+        columns = zip(*map(dict.values, map(vars, parts)), strict=True)
+        return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, columns, repeat(axis)))
 
 
 @dataclass
@@ -313,7 +314,7 @@ def candidates(markets: Markets, rho: float, rates: Sequence[float | Floats] = (
 
     ``rho`` is sigma*gamma*scale/mu^2. The rate of a point is +inf if the infimum is not attained.
     """
-    targets = [np.broadcast_to(rate, markets.size.shape) for rate in rates]
+    targets = np.broadcast_arrays(*rates, markets.size)[:-1]
     e, j, q, low, high = _pieces(markets, rho, targets)
     some = markets[e]
     piece = some.piece(j, q)
@@ -340,8 +341,7 @@ def candidates(markets: Markets, rho: float, rates: Sequence[float | Floats] = (
 def best_of(points: Points) -> Points:
     """Return the best point of every market, in the order of the markets."""
     order = np.lexsort((points.key, points.e))
-    e = points.e[order]
-    return points[order[np.append(True, e[1:] != e[:-1])[: e.size]]]
+    return points[order[np.diff(points.e[order], prepend=-1) > 0]]
 
 
 def beta_at(piece: Piece, rate: Any) -> Floats:

@@ -56,10 +56,13 @@ class PrivacyAudit(Shown):
 
     Examples
     --------
-    >>> losses = np.array([7]), np.array([1.0]), np.array([0.9])
-    >>> audit = PrivacyAudit("logistic regression", "exact", *losses, 0.0, 0.999, (), ())
-    >>> audit.passed, audit.ratio
-    (True, 0.9)
+    >>> import numpy as np
+    >>> import convexmarket as cm
+    >>> X = np.random.default_rng(0).uniform(-0.5, 0.5, (40, 2))
+    >>> y, learner = np.where(X[:, 0] > 0, 1, -1), cm.PrivateLogisticRegression(0.1)
+    >>> audit = cm.audit_privacy(learner, X, y, epsilon=1.0, n_rows=1, draws=40, random_state=0)
+    >>> audit.method, audit.passed
+    ('exact', True)
     """
 
     mechanism: str

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.optimize import differential_evolution
 from sklearn.base import clone
 
 from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit
@@ -44,8 +45,9 @@ AGREEMENT = 1e-5  # relative tolerance between two computations of the same nois
 LARGEST_ALLOWED = 0.1  # largest tolerance of the comparison, in units of the noise
 #: Attributes of fitted learners that must not depend on rows.
 PUBLIC = ("classes_", "data_norm_", "eta_", "noise_rate_", "regularization_", "rounding_")
-SEARCH = {"popsize": 8, "maxiter": 400}  # points per coordinate, and number of steps
-STARTS = 3  # number of searches, which run at the same time
+SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": False}
+SEARCH |= {"vectorized": True, "updating": "deferred"}
+STARTS = 2
 SHORTEST, LONGEST = -2.0, 2.5  # decimal logarithms of output lengths in units of 1/data_norm_
 BLOCKS, LINES = 3, 6  # largest number of feature blocks, and of axes and projections
 
@@ -253,8 +255,13 @@ class _ObjectiveAudit:
         place[row] = 0
         weights = np.append([weight, weight], np.bincount(place, self.weights, 4)[2:])
 
-        size = 1 + 4 * (len(self.spread) + 1)
-        best = _evolved(lambda z: self.losses(weights, *self.candidates(z)), size, rng)
+        def loss(numbers: Floats) -> Floats:
+            return -self.losses(weights, *self.candidates(numbers))
+
+        evolve: Any = differential_evolution  # SciPy's stubs do not cover vectorized=True
+        bounds = [(0.0, 1.0)] * (1 + 4 * (len(self.spread) + 1))
+        searches = [evolve(loss, bounds, rng=rng, **SEARCH) for _ in range(STARTS)]
+        best = min(searches, key=lambda search: search.fun).x
         x, y, length = self.candidates(best[:, None])
         points, labels = x[..., 0] @ self.spread, y[:, 0]
         sides: list[Any] = [row]
@@ -357,22 +364,6 @@ class _OutputAudit(_ObjectiveAudit):
     @property
     def order(self) -> int:
         return 2 if self.model.rounding_ is None else 1
-
-
-def _evolved(losses: Any, size: int, rng: np.random.Generator) -> Floats:
-    """Maximise a function of numbers in [0, 1] by differential evolution (best/1/bin)."""
-    points = rng.random((size, STARTS, SEARCH["popsize"] * size))
-    values = losses(points.reshape(size, -1)).reshape(points.shape[1:])
-    for _ in range(SEARCH["maxiter"]):
-        best = np.take_along_axis(points, values.argmax(axis=1)[None, :, None], axis=2)
-        apart = rng.permutation(points, axis=2) - rng.permutation(points, axis=2)
-        trial = best + rng.uniform(0.5, 1.0, (STARTS, 1)) * apart
-        trial = np.where(rng.random(points.shape) < 0.7, trial, points)
-        trial = np.where((trial >= 0.0) & (trial <= 1.0), trial, rng.random(points.shape))
-        found = losses(trial.reshape(size, -1)).reshape(values.shape)
-        better = found >= values
-        points, values = np.where(better, trial, points), np.where(better, found, values)
-    return points.reshape(size, -1)[:, values.argmax()]
 
 
 def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -> Check:
