@@ -369,6 +369,8 @@ class _OutputAudit(_ObjectiveAudit):
 def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -> Check:
     """Compare norms and projections of noise vectors with draws of the claimed distribution.
 
+    The claimed distributions are symmetric, so the function also compares the norms of vectors
+    with positive projections and the norms of vectors with negative projections.
     The second result bounds the mean norm of the noise, relative to the claimed mean norm. This
     upper confidence bound is one if the distribution is not refuted, and otherwise at most one.
     """
@@ -376,14 +378,17 @@ def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -
     if noises.shape[1] > 1:
         lines = np.vstack([lines, np.random.default_rng(0).normal(size=(LINES, len(lines.T)))])
     sizes, expected = (np.linalg.norm(vectors, axis=1) for vectors in (noises, reference))
-    p_values = stats.ks_2samp(
-        np.column_stack([sizes, noises @ lines.T]), np.column_stack([expected, reference @ lines.T])
-    ).pvalue
+    along = noises @ lines.T
+    columns = np.column_stack([sizes, along]), np.column_stack([expected, reference @ lines.T])
+    sides = [(sizes[x > 0], sizes[x < 0]) for x in along.T if x.min() < 0 < x.max()]
+    p_values = np.append(
+        stats.ks_2samp(*columns).pvalue, [stats.ks_2samp(*pair).pvalue for pair in sides]
+    )
     passed = bool(p_values.min() >= (1.0 - confidence) / p_values.size)
     size = float(sizes.mean() / expected.mean())
     detail = (
         f"mean size {size:.3f} times the claim, over {len(noises)} releases (smallest p-values:"
-        f" sizes {p_values[0]:.2g}, {len(lines)} projections {p_values[1:].min():.2g})"
+        f" sizes {p_values[0]:.2g}, {len(lines)} projections and sides {p_values[1:].min():.2g})"
     )
     error = stats.norm.isf((1.0 - confidence) / 2.0) * sizes.std() / np.sqrt(len(noises))
     scale = 1.0 if passed else min(1.0, size + float(error / expected.mean()))

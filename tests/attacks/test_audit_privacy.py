@@ -7,6 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import convexmarket as cm
+from convexmarket.attacks.formula_audits import law_check
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Guarantee, Simulation
@@ -208,9 +209,20 @@ def test_a_broken_logistic_regression_is_refuted():
     check_caught(NoiseHalved, draws=30)  # the campaign tests all learners in BROKEN with more draws
 
 
+def test_norms_in_half_spaces_are_compared():
+    rng, broken = np.random.default_rng(0), LessNoiseInAHalf()
+    claimed = np.stack([gamma_sphere_noise(3, rng) for _ in range(6400)])
+    noises = np.stack([broken.draw_noise(3, rng) for _ in range(160)])
+    assert not law_check("law", noises, claimed, 0.999)[0].passed
+
+
 def check_caught(mutant, **options):
-    """Check that an audit refutes a broken learner and measures the expected ratio."""
-    eta = 2.0 if mutant is DeltaLeftOut else 300.0
+    """Check that an audit refutes a broken learner and measures the expected ratio.
+
+    The audit of DeltaLeftOut plans a calibrated eta, which exists if 6 w exceeds log(1 + 5 w) for
+    each weight w. At eta = 6, the sharp bound is at least 1.28 times the claim.
+    """
+    eta = 6.0 if mutant is DeltaLeftOut else 300.0
     audit = logistic_audit(mutant(0.05), eta, **options)
     assert not audit.passed
     assert "REFUTED" in audit.statement()

@@ -13,6 +13,7 @@ from tests.attacks.builders import (
 from tests.attacks.test_audit_privacy import (
     BROKEN,
     BROKEN_RIDGES,
+    PDP_OP,
     RIDGES,
     check_caught,
     check_honest_ridge,
@@ -51,7 +52,7 @@ def test_a_ridge_regression_of_many_rows_passes(name):
 
 @pytest.mark.parametrize("mutant", BROKEN_RIDGES)
 def test_a_broken_ridge_regression_of_many_rows_is_refuted(mutant):
-    assert not ridge_audit(mutant(30.0), size=50, n_rows=3).passed
+    assert not ridge_audit(mutant(30.0, **PDP_OP), size=50, n_rows=3).passed
 
 
 def test_a_statistical_bound_rarely_exceeds_the_true_loss():
