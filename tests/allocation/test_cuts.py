@@ -13,12 +13,7 @@ from convexmarket.allocation.cuts import KeptSpreadCut, Linearizer
 from convexmarket.allocation.views import FixedEta, MarketExpressions
 from tests.allocation import builders
 from tests.allocation.brute_force import ACCURATE, BruteForce
-from tests.allocation.builders import (
-    COST_FUNCTIONS,
-    COSTS,
-    POINT,
-    SPREADS,
-)
+from tests.allocation.builders import COST_FUNCTIONS, COSTS, POINT, SPREADS
 
 
 def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket import partitions
-from convexmarket.errors import (
-    ConvexMarketError,
-    NotSupportedError,
-    ParameterError,
-    SellersError,
-)
+from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError, SellersError
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")

@@ -10,18 +10,9 @@ import convexmarket as cm
 from convexmarket.allocation.formulations import line_search
 from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.allocation.views import DeclaredMarket
-from convexmarket.errors import (
-    SolverError,
-    UnattainedOptimumError,
-)
+from convexmarket.errors import SolverError, UnattainedOptimumError
 from tests.allocation.brute_force import brute_force
-from tests.allocation.builders import (
-    FORMULATIONS,
-    form,
-    forms,
-    market_of,
-    three_roots,
-)
+from tests.allocation.builders import FORMULATIONS, form, forms, market_of, three_roots
 
 STANDARD = market_of(form())
 

@@ -138,6 +138,9 @@ def test_a_sale_for_one_release_is_used_only_by_that_release(ledger):
     assert ledger.account(["Ann"]).remaining.tolist() == [0.125]
     ann = balance(ledger).loc["Ann"]
     assert (ann["sold"], ann["spent"], ann["left"]) == (1.5, 1.375, 0.125)
+    ledger.sell(["Cyd"], [0.5], [0.2], release="z")
+    ledger.account(["Cyd"], release="z").charge(guarantee([0.25]))  # less than the sale
+    assert balance(ledger).loc["Cyd", ["spent", "left"]].tolist() == [0.25, 0.5]
     with pytest.raises(
         ReleaseChargedError, match=r"'x' was charged .* sales for this name could not"
     ):

@@ -1,5 +1,7 @@
 """Test that the sharp bound is valid and nearly attained."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from scipy.special import expit
 
 from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy.accounting import objective_perturbation_guarantee
-from convexmarket.privacy.sharp import pull_profile
+from convexmarket.privacy.sharp import ANGLES, ERRORS, FAR, FINE, SLACK, _Cells, pull_profile
 
 REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # few values, to use cached profiles
 
@@ -46,6 +48,32 @@ def check_profile(regularization, n_samples):
         bound = (0.5 * sold * pull + np.log1p(bend * curvature)).max()
         assert reached <= bound
         assert reached >= 0.96 * bound
+
+
+@pytest.mark.parametrize("regularization", REGULARIZATIONS)
+def test_bounds_in_cells_equal_a_direct_maximisation(regularization):
+    cells, edges = _Cells(regularization), np.array([0.0, 0.05, 0.7, 3.0, 3.1, 60.0, np.inf])
+    phi, alpha = (np.linspace(0.0, np.pi, n * ANGLES + 1) for n in (1, FINE))
+    cosine = np.where(alpha[1:, None] > phi + 1e-9, np.cos(alpha[:-1, None] - phi).clip(0.0), 0.0)
+    cosine[-1, -1] = 1.0
+    s, half = np.clip(edges, 1.0 / FAR, FAR), ANGLES // 2
+    best = [(expit(-each * np.cos(alpha[1:]))[:, None] * cosine).max(axis=0) for each in s]
+    np.testing.assert_allclose(cells.support(s), best, rtol=1e-12)
+    expected = np.full((ERRORS, s.size - 1), -np.inf)
+    for k, (near, far) in enumerate(pairwise(s)):
+        support, pull = (1.0 + SLACK) * np.maximum(best[k], best[k + 1]), regularization * near
+        possible = np.repeat(pull <= support[0], ANGLES)
+        possible[:half] = pull * np.sin(phi[:half]) <= support[half:0:-1]
+        second = np.where(possible, support[:0:-1], -np.inf)
+        for row, (top, bottom) in enumerate(pairwise(cells.margins)):
+            largest = top / (near if top > 0 else far)
+            least = bottom / (far if bottom > 0 else near)
+            if least <= 1.0 and largest >= -1.0:
+                low, high = np.arccos(np.clip([largest, least], -1.0, 1.0))
+                cosines = np.cos(np.maximum(low - phi[1:], phi[:-1] - high).clip(0.0, np.pi))
+                first = np.maximum(cells.errors[row] * cosines, cells.errors[row + 1] * cosines)
+                expected[row, k] = (first + second).max()
+    np.testing.assert_allclose(cells.bound(edges), expected, rtol=1e-9, atol=1e-12)
 
 
 def neighbours_of(strengths):

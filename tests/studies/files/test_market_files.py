@@ -61,10 +61,7 @@ TIERS = cm.terms.TieredCost([1, 3], [0.5])
             "spread=false, negative-entropy={weight=2, reference=[0.2, 0.3, 0.5]}",
             REST + 2.0 * cm.terms.NegativeEntropy([0.2, 0.3, 0.5]),
         ),
-        (
-            'largest={term="spread", p=inf, weight=0.1}',
-            STANDARD + 0.1 * cm.Spread(np.inf),
-        ),
+        ('largest={term="spread", p=inf, weight=0.1}', STANDARD + 0.1 * cm.Spread(np.inf)),
         ("payments=false", FREE),
         (
             'payments={privacy_cost="exponential"}',
@@ -82,7 +79,7 @@ TIERS = cm.terms.TieredCost([1, 3], [0.5])
             'robust-costs={weight=2, kind="budget", radius=0.1, budget=1.5}',
             STANDARD + 2.0 * cm.terms.RobustCosts("budget", 0.1, 1.5),
         ),
-    ],
+    ]
 )
 def test_terms_of_a_file_equal_terms_in_python(changes, objective):
     market = one(f"objective={{{changes}}}")
@@ -100,17 +97,14 @@ def test_terms_of_a_file_equal_terms_in_python(changes, objective):
             "moments={A=[[1, 2], [3, 4], [5, 9]], b=[2.5, 4.0], tol=[0, 0.5]}",
             [cm.Cap(2), cm.terms.Moments([[1, 2], [3, 4], [5, 9]], [2.5, 4.0], [0, 0.5])],
         ),
-    ],
+    ]
 )
 def test_constraints_of_a_file_equal_constraints_in_python(changes, constraints):
     assert one(f"constraints={{{changes}}}").constraints == tuple(constraints)
 
 
 @for_each(
-    [
-        ("at_most={A=0.7, B=0.9}", {"at_most": {"A": 0.7, "B": 0.9}}),
-        ("equal=true", {"equal": True}),
-    ],
+    [("at_most={A=0.7, B=0.9}", {"at_most": {"A": 0.7, "B": 0.9}}), ("equal=true", {"equal": True})]
 )
 def test_group_shares_of_a_file_equal_group_shares_in_python(share, arguments):
     market = one(f"sellers={GROUPS}, constraints={{group_share={{{share}}}}}")
@@ -153,7 +147,7 @@ def test_groups_can_have_different_priors():
         ),
         ("run.misreports=1", "run.misreports must be greater than or equal to 2, got 1"),
         ('variants=[{name="a"}, {name="a"}]', "variants: an entry is listed twice"),
-    ],
+    ]
 )
 def test_errors_in_the_base_are_reported_once(override, expected):
     message = refusal(override)
@@ -191,7 +185,7 @@ def test_errors_in_the_base_are_reported_once(override, expected):
             'sweep={key="constraints.cap.x", values=[1, 2]}',
             ": constraints.cap.x: cap is not a table",
         ),
-    ],
+    ]
 )
 def test_errors_in_a_variant_name_the_variant(changes, expected):
     assert f"variants[0]{expected}" in refusal(f'variants=[{{name="x", {changes}}}]')
