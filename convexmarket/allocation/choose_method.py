@@ -119,6 +119,7 @@ def allocate(
     began = time.perf_counter()
     check_instance("market", market, Market)
     check_choice("method", method, Method)
+    check_choice("formulation", formulation, Formulation)
     check_positive("gap", gap)
     first = start.eta if isinstance(start, Allocation) else start
     if first is not None:

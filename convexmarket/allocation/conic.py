@@ -223,11 +223,6 @@ class Conic:
                 "try another solver"
             )
         allocation = allocation_of(best, bound, self, self.market, "branch_and_bound", gap)
-        allocation.warn_if_loose(
-            gap,
-            "the infimum may be at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
-            "is reached, or the solver is not accurate enough",
-        )
         eta, given, step = best.eta, iter(self._multipliers[best.eta]), 1e-4
         duals = [[next(given) for _ in items] for _, items in self.view.constraints]
         slope = (best.cut(eta * (1 + step)) - best.cut(eta * (1 - step))) / (2 * step * eta)

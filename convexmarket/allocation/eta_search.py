@@ -318,10 +318,10 @@ def search_eta(
 def allocation_of(
     best: Evaluated, bound: float, runner: Runner, market: Market, method: str, gap: float
 ) -> Allocation:
-    """Build the allocation from the best point, with weights of all or of the active sellers."""
+    """Build the allocation from the best point. Issue a warning if its gap is too large."""
     ends = zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
     full = best.weights.size == market.form.active.size
-    return Allocation(
+    allocation = Allocation(
         weights=best.weights if full else embed(best.weights, market.form.active),
         eta=best.eta,
         objective=best.objective,
@@ -334,6 +334,12 @@ def allocation_of(
         solves=tuple(runner.records),
         binding=tuple(name for name, end in ends if best.eta == end),
     )
+    allocation.warn_if_loose(
+        gap,
+        "the infimum may be at eta = 0 or infinity, which an EtaRange excludes; or max_solves or "
+        "time_limit is reached, or the solver is not accurate enough",
+    )
+    return allocation
 
 
 def _unattained(more: bool, objective: float, bound: float, place: float) -> UnattainedOptimumError:

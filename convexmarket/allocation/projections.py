@@ -216,11 +216,7 @@ def solve_projections(
     runner = Projections(projectable[0])
     first = first_look(runner.form, start)
     best = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
-    allocation = allocation_of(*best, runner, market, "projections", gap)
-    allocation.warn_if_loose(
-        gap, "the bounds leave little choice, or mu is close to zero; try a larger max_solves"
-    )
-    return allocation
+    return allocation_of(*best, runner, market, "projections", gap)
 
 
 def allocate_budget(form: MarketNumbers) -> Allocation:

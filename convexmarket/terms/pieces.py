@@ -463,7 +463,7 @@ class MarketNumbers:
     def exact(self) -> StandardForm | None:
         """The form if it is the papers' problem, possibly with one bound on all guarantees."""
         others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
-        each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
+        each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon) or not self.max_epsilon
         unsolved = others or self.budgets or each or not self.gamma
         return None if unsolved or (self.is_bounded and not self.mu) else self
 
@@ -528,7 +528,7 @@ class MarketNumbers:
     @property
     def budget(self) -> float:
         """The smallest budget, or inf without a budget."""
-        return min((value_of(amount) for amount in self.budgets), default=np.inf)
+        return min((check_positive("a budget", value_of(x)) for x in self.budgets), default=np.inf)
 
     @property
     def active(self) -> NDArray[np.bool_]:

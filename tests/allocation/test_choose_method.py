@@ -48,6 +48,7 @@ def test_a_start_is_a_finite_number_above_zero(start, method):
     [
         ({"method": "best"}, "method must be .*one of 'auto', 'exact'.*, got 'best'"),
         ({"method": None}, "method must be .*.*, got None"),
+        ({"formulation": "prima"}, "formulation must be one of 'primal', 'dual'.*, got 'prima'"),
         ({"gap": "a"}, "gap must .*, got 'a'"),
         ({"gap": None}, "gap must be .*.*, got None"),
         ({"gap": 0}, "gap must .*, got 0"),
@@ -105,12 +106,7 @@ def test_tight_tolerances_are_tried_before_the_defaults(solver):
 
 @pytest.mark.parametrize(
     "error",
-    [
-        cp.error.SolverError("no"),
-        SolverError("no"),
-        ValueError("no"),
-        ZeroDivisionError("no"),
-    ],
+    [cp.error.SolverError("no"), SolverError("no"), ValueError("no"), ZeroDivisionError("no")],
 )
 def test_an_exception_of_a_solver_becomes_a_status(error):
     assert run_solver(Stub(error, error), "SCS") == f"{type(error).__name__}: no"

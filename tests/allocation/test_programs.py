@@ -11,10 +11,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.allocation import ConvexProgram
-from convexmarket.errors import (
-    AllocationError,
-    NotSupportedError,
-)
+from convexmarket.errors import AllocationError, ConvexMarketError, NotSupportedError
 from tests import one_in
 from tests.allocation import builders
 from tests.allocation.builders import COSTS, JOINT, PAID, STANDARD, Own
@@ -128,6 +125,14 @@ def test_a_market_with_a_parameter_is_declared_without_eta():
     with pytest.raises(NotSupportedError, match="declare the market without eta"):
         cm.declare(declared, 1.5)
     assert cm.declare(declared).is_dcp(dpp=True)
+
+
+def test_a_limit_of_zero_in_a_parameter_raises_a_typed_error():
+    zero = cp.Parameter(nonneg=True, value=0.0)
+    with pytest.raises(ConvexMarketError, match="budget must be a finite number > 0, got 0"):
+        cm.allocate(market(cm.Budget(zero), objective=cm.Spread() + cm.Noise()))
+    with pytest.raises(ConvexMarketError, match="virtual cost or a zero bound"):
+        cm.allocate(market(cm.MaxEpsilon(zero), objective=STANDARD))
 
 
 # ----------------------------------------------------------------------- copies and threads
