@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -39,7 +39,7 @@ def measure_run(
     seed: tuple[int, int],
     formulation: str,
     solver: Any,
-    options: Mapping[str, Any],
+    options: Row,
     *,
     ready: Callable[[float], None],
 ) -> Row:
@@ -62,7 +62,7 @@ def warm_up(solver: Any, **options: Any) -> None:
         cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver, **options)
 
 
-def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
+def measure(instance: Instance, formulation: str, solver: Any, options: Row) -> Row:
     """Solve an instance for each value of its parameters. Return statuses and measurements.
 
     Keys of the second solve start with :data:`AGAIN`. The total time of the first solve includes
@@ -91,9 +91,7 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
     return row
 
 
-def _solved(
-    instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
-) -> Row:
+def _solved(instance: Instance, declared: Declared, solver: Any, options: Row, value: Any) -> Row:
     problem, given, marks = declared.problem, dict(options), [time.perf_counter()]
     declared.place(value)
     try:
@@ -124,9 +122,7 @@ def _solved(
     return row
 
 
-def _answered(
-    instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any], value: Any
-) -> Row:
+def _answered(instance: Instance, formulation: str, solver: Any, options: Row, value: Any) -> Row:
     """Measure an exact method or a certified search, whose answers have no multipliers."""
     start = time.perf_counter()
     row: Row = {"status": EXACT, "message": ""} | dict.fromkeys(RESIDUALS, 0.0)

@@ -166,8 +166,7 @@ def compare_solvers(
         name: solver_version(each) if isinstance(each, str) else joblib.hash(dumps(type(each)))
         for name, each in chosen.items()
     }
-    default = {"default": None} if settings is None else settings
-    tolerances, options = _settings(default, chosen, absent)
+    tolerances, options = _settings(settings or {"default": None}, chosen, absent)
     entries = named_entries("problems", problems)
     named = {name: _problem(name, entry, sizes) for name, entry in entries.items()}
     common = [seed, time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
@@ -227,7 +226,8 @@ def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
     installed, chosen, absent = [*cp.installed_solvers(), EXACT], dict[str, Any](), list[str]()
     known = sorted({*installed, *cp.settings.SOLVERS})
     for solver in solvers:
-        name = solver if isinstance(solver, str) else getattr(solver, "name", str)()
+        given = getattr(type(solver), "name", lambda _: "")  # a class has no name
+        name = solver if isinstance(solver, str) else given(solver)
         spelled = next((each for each in known if each.lower() == name.lower()), "")
         if isinstance(solver, str) and not spelled:
             raise ParameterError(f"solvers names {solver!r}; known are {', '.join(known)}")
@@ -235,7 +235,7 @@ def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
             chosen |= {spelled: spelled} if spelled in installed else {}
             absent += [] if spelled in installed else [spelled]
         elif not name:
-            kinds = "give names such as 'CLARABEL', or solvers with CVXPY's interface"
+            kinds = "give names such as 'CLARABEL', or objects with CVXPY's interface"
             raise ParameterError(f"solvers names {checks.shown(solver)}; {kinds}")
         elif spelled or name.lower() == REFERENCE:
             raise ParameterError(f"solvers: rename your solver {name!r}; this name is reserved")
@@ -297,9 +297,8 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         if callable(entry):
             market = entry(size, rng) if len(signature(entry).parameters) > 1 else entry(size)
         if not isinstance(market, Market):
-            kinds = "a Market, a function n -> Market or the name of a class"
-            kind = type(market).__name__
-            raise ParameterError(f"problems: {name!r} is a {kind} for n = {size}; give {kinds}")
+            wrong = f"problems: {name!r} is a {type(market).__name__} for n = {size}"
+            raise ParameterError(f"{wrong}; give a Market, a function n -> Market or a class name")
         return market
 
     example = market_of(min(sizes), np.random.default_rng(0))

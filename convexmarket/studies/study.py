@@ -48,6 +48,12 @@ _FAILED: dict[type[Exception], str] = {
 
 AUDITED = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
 
+#: Columns of the tables of results, which cannot be names of axes.
+_NAMES = "market draw status message n_sellers incentives reason objective lower_bound gap eta id"
+_NAMES += " method seconds error spread noise n_effective n_bought epsilon_max solver solves"
+_NAMES += " expected_payments payments sensitivity virtual_cost weight epsilon payment noise_draw"
+_COLUMNS = {*f"{_NAMES} group test_error validation_error guarantee_max".split()}
+
 CAVEATS = (
     "The sellers are given, or drawn from a prior; other sellers lead to other results.",
     "Objectives with different terms are in different units; compare guarantees and payments.",
@@ -118,9 +124,12 @@ class Study:
         self.axes: dict[str, list[Any]] = {}
         for name, values in axes.items():
             checks.check_list(f"axes.{name}", values, "numbers or text")
-            self.axes[name] = listed = list(values)
-            if not listed or not all(isinstance(value, str | int | float) for value in listed):
-                raise errors.ParameterError(f"axes.{name} must be a list of numbers or text")
+            listed = [x.item() if isinstance(x, np.generic) else x for x in values]
+            is_valid = all(isinstance(value, str | int | float) for value in listed)
+            if not is_valid or not 0 < len(set(listed)) == len(listed):
+                kinds = "distinct numbers or texts"
+                raise errors.ParameterError(f"axes.{name} must be {kinds}, got {listed}")
+            self.axes[name] = listed
         kinds = "a Market or a function that returns one"
         for name, market in self.markets.items():
             checks.check_instance(f"markets: {name!r}", market, (Market, Callable), kinds)
@@ -145,8 +154,9 @@ class Study:
             for unknown in _parameters(function, required=True) - known:
                 unmet = f"the parameter {unknown!r}, which is not an axis"
                 raise errors.ParameterError(f"{name!r} has {unmet}; add it to axes")
-        for name in [*sorted({"market", _DRAWN} & set(self.axes)), *idle]:
-            raise errors.ParameterError(f"axes names {name!r}, which no function takes; rename it")
+        for name in [*({*_COLUMNS} & {*self.axes}), *idle]:
+            why = "a column of the results" if name in _COLUMNS else "which no function takes"
+            raise errors.ParameterError(f"axes names {name!r}, {why}; rename it")
 
     def run(
         self,
@@ -251,8 +261,7 @@ class Study:
         for name, market in self.markets.items():
             wanted = _parameters(market) | _parameters(self.learner)
             values = [each if axis in wanted else _missing(each) for axis, each in axes.items()]
-            named = (zip(axes, each, strict=True) for each in product(*values))
-            points += [{"market": name, **dict(each)} for each in named]
+            points += [{"market": name} | dict(zip(axes, x, strict=True)) for x in product(*values)]
         return points
 
     def __repr__(self) -> str:
@@ -416,9 +425,7 @@ def _audit(market: Market, plan: Row) -> Row:
     return {AUDITED.get(name, name): value for name, value in summary.items()} | {"message": ""}
 
 
-def _train(
-    learner: Any, data: Any, point: Row, plan: Row, epsilon: Floats
-) -> tuple[list[Row], Row]:
+def _train(learner: Any, data: Any, point: Row, plan: Row, epsilon: Floats) -> tuple[Any, Row]:
     """Train and test a model with each draw of the noise. If a fit fails, its errors are NaN."""
     fits, facts = [], dict[str, Any](guarantee_max=np.nan)
     parts = [part for part in ("validation", "test") if hasattr(data, f"X_{part}")]

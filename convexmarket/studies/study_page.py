@@ -14,7 +14,7 @@ _SHOWN = ["status", "error", "payments", "expected_payments", "eta", "n_bought",
 _SHOWN += ["test_error", "objective", "gap"]
 _WORDS = {"eta": "total privacy η", "error": "error: objective without payments"}
 _HONEST = "No tested misreport is profitable"
-#: Largest number of failed runs that the statements describe.
+#: Largest number of kinds of failures that the statements describe.
 _NAMED = 5
 
 
@@ -28,11 +28,14 @@ def statements(runs: Any) -> list[str]:
     solved, failed = table[table.status == "solved"], table[table.status != "solved"]
     largest = f", with a relative gap of at most {solved['gap'].max():.1e}" if len(solved) else ""
     texts = [f"{len(solved)} of {len(table)} runs were solved{largest}."]
-    for row in failed.head(_NAMED).astype(object).fillna("").to_dict("records"):
-        at = "".join(f", {name} = {row[name]}" for name in _axes(runs) if row[name] != "")
-        texts.append(f"{row['market']}{at}: {row['status']}. {row['message']}")
-    if len(failed) > _NAMED:
-        texts.append(f"{len(failed) - _NAMED} more runs failed; see the table of runs.")
+    failures = list(failed.groupby(["market", "status", "message"], sort=False, dropna=False))
+    for (market, status, message), rows in failures[:_NAMED]:
+        values = {name: {*rows[name].dropna()} - {""} for name in _axes(runs)}
+        at = "".join(f", {name} = {min(x)}" for name, x in values.items() if len(x) == 1)
+        count = f"{len(rows)} of {(table.market == market).sum()} runs"
+        texts.append(f"{market}{at}: {status} in {count}. {message}")
+    if rest := sum(len(rows) for _, rows in failures[_NAMED:]):
+        texts.append(f"{rest} more runs failed; see the table of runs.")
     for verdict, names in solved.groupby("incentives", sort=False).market.unique().items():
         known = str(verdict).replace("by", "guaranteed by")
         texts.append(f"The existence of truthful prices is {known}: {', '.join(names)}.")

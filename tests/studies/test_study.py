@@ -78,13 +78,16 @@ def test_rows_contain_the_allocations_and_payments_of_the_markets():
 def test_a_failed_market_has_a_row_with_its_error():
     impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
     markets = {"good": cm.Market(SELLERS, BASE), "bad": impossible}
-    runs = run(markets | {"no market": lambda: 3, "broken": lambda: 1 / 0})
-    frame = runs.to_frame().set_index("market")
-    assert frame.status.tolist() == ["solved", "infeasible", "failed", "error"]
+    broken = {"no market": lambda: 3, "broken": lambda k: k / 0}
+    runs = run(markets | broken, {"axes": {"k": np.array([1, 2])}})
+    assert runs.to_frame().status.tolist() == ["solved", "infeasible", "failed", "error", "error"]
+    frame = runs.to_frame().drop_duplicates("market").set_index("market")
     assert "EtaRange starts at 10" in frame.message["bad"]
     assert "returned a int; return a Market" in frame.message["no market"]
     assert "ZeroDivisionError" in frame.message["broken"]
-    assert any("bad: infeasible" in text for text in runs.statements())
+    texts = runs.statements()
+    assert sum("bad: infeasible in 1 of 1 runs. " in text for text in texts) == 1
+    assert "broken: error in 2 of 2 runs. ZeroDivisionError: division by zero" in texts
 
 
 def test_draws_are_paired_and_reproducible():
@@ -263,7 +266,9 @@ def test_a_journal_that_cannot_be_written_is_refused(tmp_path):
         ({"a": 3}, {}, "'a' must be a Market or a function"),
         ([by_gamma], {}, "'by_gamma' has the parameter 'gamma', which is not an axis"),
         ([by_gamma], {"axes": {"gamma": [1], "k": [2]}}, "axes names 'k'"),
-        ([by_gamma], {"axes": {"gamma": []}}, "axes.gamma must be a list of numbers or text"),
+        ([by_gamma], {"axes": {"gamma": []}}, "axes.gamma must be distinct numbers or texts, got"),
+        ([by_gamma], {"axes": {"gamma": [1, 1]}}, "axes.gamma must be distinct numbers or texts"),
+        ([by_gamma], {"axes": {"eta": [1], "gamma": [1]}}, "'eta', a column of the results"),
         ([by_gamma], {"axes": {"gamma": 1}}, "axes.gamma must be a list of numbers or text, got 1"),
         ([by_gamma], {"axes": {3: [1], "gamma": [1]}}, "axes names 3"),
         ([by_gamma], {"axes": ["gamma"]}, r"axes must be lists of values by name, .* got \['gamma"),

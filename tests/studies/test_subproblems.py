@@ -133,7 +133,7 @@ def test_the_second_eta_lies_in_the_range_of_the_market():
 
 @pytest.mark.parametrize("objective", [PAID, PAID + SQUARED])
 def test_an_infeasible_eta_is_refused(objective):
-    with pytest.raises(NotSupportedError, match="has one feasible eta"):
+    with pytest.raises(NotSupportedError, match="fewer than two values of eta"):
         at_eta(market(np.random.default_rng(0), objective, cm.EtaRange(2.0, 2.0)))
 
 

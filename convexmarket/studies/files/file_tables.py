@@ -190,15 +190,11 @@ class ProblemFile(Table):
 
     def subproblems(self) -> list[Family]:
         """Return the optimisation problems of the file for a comparison of solvers."""
-        raise NotSupportedError(
-            f"a file of kind {self.kind!r} has no subproblems; give one of kind 'market'"
-        )
+        raise NotSupportedError(f"kind {self.kind!r} has no subproblems; give one of kind 'market'")
 
     def buy(self, **options: Any) -> Deal:
         """Buy from the sellers of a user's table."""
-        raise NotSupportedError(
-            "buying requires a problem file of kind 'market' with a learner; give such a file"
-        )
+        raise NotSupportedError("buying requires a problem file of kind 'market' with a learner")
 
     def report(self, runs: Runs) -> Report:
         """Return the report of runs. Its settings contain the text and the values of the file."""

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from convexmarket.allocation import ConvexProgram, allocate, declare, weights_for_guarantees
 from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.views import spread_out
-from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.terms import Budget, EtaRange
@@ -92,7 +91,7 @@ def at_eta(market: Market) -> Instance:
     pairs = [(first, first * change) for first in firsts for change in (CHANGE, 1 / CHANGE)]
     etas = next((pair for pair in pairs if all(map(is_feasible, pair))), None)
     if etas is None:
-        raise NotSupportedError(f"{shown(market)} has one feasible eta; widen the range of eta")
+        raise NotSupportedError("fewer than two values of eta are feasible; loosen a constraint")
 
     def declared(formulation: str) -> Declared:
         if formulation != "unscaled":
