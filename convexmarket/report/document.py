@@ -145,6 +145,7 @@ class Report:
         """Add text, a table, a figure, or a result with its statements, plot and table.
 
         If a table has the columns ``id`` and ``sensitivity``, only the owner can read the files.
+        An index of a table becomes a column, unless it consists of integers and has no name.
 
         Parameters
         ----------
@@ -482,8 +483,8 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
 
 def _file_name(name: object, pattern: re.Pattern[str]) -> str:
     if not isinstance(name, str) or not pattern.fullmatch(name):
-        sample = "'error-2' or 'runs.jsonl'"
-        raise ParameterError(f"name must be a file name such as {sample}, got {shown(name)}")
+        kind = "a file name in lower case, such as 'error-2' or 'runs.jsonl'"
+        raise ParameterError(f"name must be {kind}, got {shown(name)}")
     return name
 
 

@@ -36,8 +36,8 @@ def is_report(folder: Path) -> bool:
 
 
 def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Convert named index levels to columns, and cells of other types to text."""
-    if any(level is not None for level in frame.index.names):
+    """Convert an index of names or labels to columns, and cells of other types to text."""
+    if any(name is not None for name in frame.index.names) or frame.index.dtype.kind not in "iu":
         frame = frame.reset_index()
     columns = [" ".join(map(str, c)).strip() if isinstance(c, tuple) else str(c) for c in frame]
     if not columns or len(set(columns)) < len(columns):

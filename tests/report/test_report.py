@@ -126,7 +126,9 @@ def test_series_aggregates_and_certificates_are_added_without_drawing_into_earli
     assert not ax.lines
     assert [len(figure.picture.axes[0].lines) for figure in report.figures] == [0, 1]
     report.add(pd.DataFrame({"g": [1, 1], "v": [1.0, 2.0]}).groupby("g").agg({"v": ["mean"]}))
-    assert [list(table.frame) for table in report.tables] == [["paid"], ["g", "v mean"]]
+    report.add(pd.Series([1.0, 2.0], index=["north", "south"], name="paid"))
+    columns = [["paid"], ["g", "v mean"], ["index", "paid"]]
+    assert [list(table.frame) for table in report.tables] == columns
     plt.close(earlier)
     market = cm.Market(cm.Sellers([1.0, 2.0], cm.Uniform(0, 3)), cm.Noise(), [cm.MaxEpsilon(2.0)])
     report.add(cm.allocate(market))
