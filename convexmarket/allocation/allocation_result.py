@@ -156,9 +156,9 @@ class Allocation(Shown, CertifiedPurchase):
         """Shadow prices of the constraints, in the order of the market; empty if they are unknown.
 
         A price is the rate at which the optimal objective falls as the bound of the constraint is
-        raised. It is one number, or one number for each seller or group. An :class:`EtaRange` has
-        prices of low and high; the prices of a user-defined constraint are the multipliers of its
-        comparisons. Undetermined prices are NaN.
+        raised. It is one number, or one for each seller, group or tolerance. An :class:`EtaRange`
+        has prices of low and high; the prices of a user-defined constraint are the multipliers of
+        its comparisons. Undetermined prices, and prices beside shares in projections, are NaN.
         """
         return () if self.pricing is None else self.pricing()
 

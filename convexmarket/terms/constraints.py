@@ -43,10 +43,8 @@ class Cap(Constraint):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.k, cp.Parameter) and np.mean(self.k) < 1:
-            raise ParameterError(
-                f"cap is {np.mean(self.k):g} on average, but weights of at most cap/m can only sum "
-                "to one if cap >= 1; give larger numbers, or omit the cap"
-            )
+            why = "weights of at most cap/m can only sum to one if cap >= 1; give larger numbers"
+            raise ParameterError(f"cap is {np.mean(self.k):g} on average, but {why}, or no cap")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         return [quantities.weights.size * quantities.weights <= self.k]
@@ -182,10 +180,8 @@ class GroupShare(Constraint):
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
         prices = iter(float(np.sum(each)) for each in multipliers)
-        return {
-            "at_least": {group: -next(prices) for group in self.at_least},
-            "at_most": {group: next(prices) for group in self.at_most},
-        }
+        least = {group: -next(prices) for group in self.at_least}
+        return {"at_least": least, "at_most": {group: next(prices) for group in self.at_most}}
 
     @property
     def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:  # type: ignore[override]
@@ -215,9 +211,8 @@ class EtaRange(Constraint):
 
     def __post_init__(self) -> None:
         if not 0 < as_float(self.low) <= as_float(self.high) < np.inf:
-            raise ParameterError(
-                f"eta is in [{self.low!r}, {self.high!r}]; give finite numbers with 0 < low <= high"
-            )
+            ends = f"[{self.low!r}, {self.high!r}]"
+            raise ParameterError(f"eta is in {ends}; give finite numbers with 0 < low <= high")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         return [self.high * quantities.inverse_eta >= 1, self.low * quantities.inverse_eta <= 1]
@@ -244,6 +239,7 @@ class Moments(Constraint):
     A: Any = checked(records.matrix, each=True, of="a row of public features for each seller")
     b: Floats = checked(records.vector)
     tol: float | Floats = checked(records.one_or_each, example="0.1", zero=True, default=0.0)
+    _unit: Floats = field(init=False)  # largest absolute value of each feature
 
     def __post_init__(self) -> None:
         if isinstance(self.A, pd.DataFrame):
@@ -254,20 +250,25 @@ class Moments(Constraint):
         for name in ("b", "tol"):
             if (size := np.size(getattr(self, name))) != k and (name == "b" or size > 1):
                 raise ParameterError(f"{name} has {size} entries for {k} columns of A; give {k}")
+        largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
+        vars(self)["_unit"] = np.where(largest > 0, largest, 1.0)
 
     @property
     def formula(self) -> str:
         return f"|A'a - b| <= {records.written(self.tol, 'tol')}" if np.any(self.tol) else "A'a = b"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        # Scale each feature so that its largest absolute value is one.
-        largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
-        unit = np.where(largest > 0, largest, 1.0)
-        off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
-        room = np.broadcast_to(self.tol, unit.shape) / unit
+        off = cp.multiply(1 / self._unit, self.A.T @ quantities.weights - self.b)
+        room = np.broadcast_to(self.tol, self._unit.shape) / self._unit
         some = room > 0
         equal = [off[~some] == 0] if not some.all() else []
         return [cp.abs(off[some]) <= room[some], *equal] if some.any() else equal
+
+    def shadow_prices(self, multipliers: list[Any]) -> Any:
+        some = np.broadcast_to(self.tol, self._unit.shape) > 0
+        prices = np.where(some, 0.0, np.nan)
+        prices[some] = multipliers[0] / self._unit[some] if some.any() else 0.0
+        return prices if np.ndim(self.tol) else float(prices.sum())
 
 
 @record
@@ -289,4 +290,7 @@ class EffectiveSize(Constraint):
         m = quantities.weights.size
         if self.n == m:  # only equal weights are feasible
             return [m * quantities.weights == 1]
-        return [cp.norm(m * quantities.weights) <= m / np.sqrt(self.n)]
+        return [cp.norm(np.sqrt(self.n) * quantities.weights) <= 1]
+
+    def shadow_prices(self, multipliers: list[Any]) -> Any:
+        return np.nan if np.ndim(multipliers[0]) else -float(multipliers[0]) / (2 * self.n)

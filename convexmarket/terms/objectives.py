@@ -410,10 +410,8 @@ class TieredCost(PrivacyCost):
     thresholds: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        slopes, ends = (
-            tuple(map(as_float, given)) if is_iterable(given) else ()
-            for given in (self.slopes, self.thresholds)
-        )
+        given = self.slopes, self.thresholds
+        slopes, ends = (tuple(map(as_float, x)) if is_iterable(x) else () for x in given)
         finite = all(0 < number < np.inf for number in slopes + ends)
         rising = sorted(slopes) == list(slopes) and sorted(set(ends)) == list(ends)
         if not finite or not rising or len(slopes) != len(ends) + 1:

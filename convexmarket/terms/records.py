@@ -242,10 +242,8 @@ def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
         entries = array = np.array(numbers_of(value), dtype=float)
     entries.flags.writeable = False
     if array.ndim != 2 or 0 in array.shape or not np.isfinite(entries).all():
-        shape = f" of shape {array.shape}" if array.ndim else ""
-        raise ParameterError(
-            f"{name} is a {type(value).__name__}{shape}; give a matrix of finite numbers, {of}"
-        )
+        kind = type(value).__name__ + f" of shape {array.shape}" * (array.ndim > 0)
+        raise ParameterError(f"{name} is a {kind}; give a matrix of finite numbers, {of}")
     return array
 
 

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from operator import itemgetter
 
 import cvxpy as cp
 import numpy as np
@@ -14,6 +15,9 @@ from tests.allocation.builders import Own
 
 SELLERS = cm.Sellers([0.1, 0.3, 0.6, 0.8], prior=cm.Uniform(0, 1))
 GROUPS = ["a", "a", "b", "b"]
+FIRST = itemgetter(0)
+AGES = [[-5.0], [1.0], [2.0], [4.0]]
+BOTH = [[-5.0, 0.0], [1.0, 3.0], [2.0, 0.0], [4.0, 1.0]]
 PAID = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
 UNPAID = cm.Spread() + cm.Noise()
 KINKED = PAID + 0.1 * Own(lambda q: cp.sum_squares(q.epsilon))
@@ -27,12 +31,7 @@ CASES = {
     "a cap": (PAID, lambda x: [cm.Cap(x)], 1.2, lambda p: p),
     "a conic cap": (KINKED, lambda x: [cm.Cap(x)], 1.2, lambda p: p),
     "a largest guarantee": (PAID, lambda x: [cm.MaxEpsilon(x)], 0.4, lambda p: p),
-    "one of several guarantees": (
-        PAID,
-        lambda x: [cm.MaxEpsilon([x, 2.0, 2.0, 2.0])],
-        0.3,
-        lambda p: p[0],
-    ),
+    "one of several guarantees": (PAID, lambda x: [cm.MaxEpsilon([x, 2, 2, 2])], 0.3, FIRST),
     "guarantees without payments": (UNPAID, lambda x: [cm.MaxEpsilon(x)], 0.4, lambda p: p),
     "a budget": (UNPAID, lambda x: [cm.Budget(x)], 0.7, lambda p: p),
     "a budget and guarantees": (
@@ -41,10 +40,13 @@ CASES = {
         0.7,
         lambda p: p,
     ),
-    "the low end of a range": (PAID, lambda x: [cm.EtaRange(x, 9.0)], 3.0, lambda p: p[0]),
+    "the low end of a range": (PAID, lambda x: [cm.EtaRange(x, 9.0)], 3.0, FIRST),
     "the high end of a range": (PAID, lambda x: [cm.EtaRange(0.1, x)], 0.8, lambda p: p[1]),
     "a conic high end": (KINKED, lambda x: [cm.EtaRange(0.1, x)], 0.8, lambda p: p[1]),
     "a share": (KINKED, lambda x: [share(x)], 0.6, lambda p: p["at_least"]["b"]),
+    "an effective size": (PAID, lambda x: [cm.terms.EffectiveSize(x)], 3.0, lambda p: p),
+    "moments": (PAID, lambda x: [cm.terms.Moments(AGES, [1.0], x)], 0.3, lambda p: p),
+    "two moments": (PAID, lambda x: [cm.terms.Moments(BOTH, [1, 1], [x, 0])], 0.3, FIRST),
 }
 
 

@@ -126,7 +126,7 @@ WRONG = {
         r"weight of Spread\(\) must be .*, got nan": lambda: np.nan * cm.Spread(),
         r"weight of Noise\(\) must be .*, got '2'": lambda: cm.Noise() * "2",
         r"Noise\(\) must be .*, got Spread\(\)": lambda: cm.Noise() * cm.Spread(),
-        "cap is 0.99.*give larger numbers, or omit": lambda: cm.Cap(0.99),
+        "cap is 0.99.*give larger numbers, or no cap": lambda: cm.Cap(0.99),
         "cap must .*, got '5'": lambda: cm.Cap("5"),
         "cap is 0.75 on average.*cap >= 1": lambda: cm.Cap([1.0, 0.5]),
         "eta is in \\[0, 1\\]; give.*0 < low <= high": lambda: cm.EtaRange(0, 1),
