@@ -104,8 +104,7 @@ class Runs(Shown):
             Whether to replace existing files. If False, an existing file causes a ParameterError.
         """
         place, contents = Path(folder), dict[Path, Content]()
-        written: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "facts": self.facts}
-        written["tables"] = {}
+        written: Any = {"format": FORMAT, "kind": self.kind, "facts": self.facts, "tables": {}}
         for name, table in self.tables.items():
             stored, content = stored_frame(table)
             written["tables"][name] = {"keys": list(self.keys[name]), **stored}

@@ -57,7 +57,7 @@ _COLUMNS = {*f"{_NAMES} group test_error validation_error guarantee_max".split()
 CAVEATS = (
     "The sellers are given, or drawn from a prior; other sellers lead to other results.",
     "Objectives with different terms are in different units; compare guarantees and payments.",
-    "Expected payments are averages over the prior; payments to individual sellers differ.",
+    "Expected payments, psi'u(eps), and payments have the same mean over the prior.",
 )
 _CAVEAT_OF_LEARNERS = "No guarantee covers a choice among these runs by their validation errors."
 
@@ -270,9 +270,8 @@ class Study:
 
 
 def _missing(values: Sequence[Any]) -> list[Any]:
-    if isinstance(values, range):
-        return [0]
-    return [""] if any(isinstance(value, str) for value in values) else [np.nan]
+    has_text = any(isinstance(value, str) for value in values)
+    return [0] if isinstance(values, range) else [""] if has_text else [np.nan]
 
 
 def _parameters(function: Any, *, required: bool = False) -> set[str]:

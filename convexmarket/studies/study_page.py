@@ -10,7 +10,7 @@ from convexmarket.display import axes
 from convexmarket.report import Report, escape_markdown, format_number
 
 #: Columns of the main table of a report. Empty columns are omitted.
-_SHOWN = ["status", "error", "payments", "expected_payments", "eta", "n_bought", "epsilon_max"]
+_SHOWN = ["solved", "error", "payments", "expected_payments", "eta", "n_bought", "epsilon_max"]
 _SHOWN += ["test_error", "objective", "gap"]
 _WORDS = {"eta": "total privacy η", "error": "error: objective without payments"}
 _HONEST = "No tested misreport is profitable"
@@ -91,14 +91,16 @@ def with_legend(ax: Any) -> Any:
 
 def fill(report: Report, runs: Any) -> None:
     """Add statements, figures and tables to a report."""
-    table, names = runs.tables["runs"], list(runs.keys["runs"])
+    table, names = runs.tables["runs"], ["market", *_axes(runs)]
     first, *others = statements(runs)
     report.headline(first)
     for text in others:
         report.add(escape_markdown(text))
-    report.add(plot(runs).figure, "Payments and error of each market", name="trade-off")
-    shown = table[[*names, *(name for name in _SHOWN if name in table)]].dropna(axis=1, how="all")
-    report.add(shown, "The runs (error: objective without payments)", name="overview", keys=names)
+    report.add(plot(runs).figure, "Mean payments and error of each market", name="trade-off")
+    table = table.assign(solved=table.status == "solved")
+    shown = table.groupby(names, sort=False, dropna=False)[[x for x in _SHOWN if x in table]].mean()
+    caption = "Means over the runs (solved: share of runs; error: objective without payments)"
+    report.add(shown.dropna(axis=1, how="all"), caption, name="overview")
     if formulas := runs.facts.get("formulas"):
         problems = pd.DataFrame({"market": formulas.keys(), "problem": formulas.values()})
         report.add(problems, "The markets", name="markets", keys=["market"])

@@ -337,16 +337,16 @@ def test_damaged_runs_are_refused(tmp_path):
             cm.Runs.read(tmp_path)
 
 
-def test_a_report_starts_with_the_result_and_contains_every_table(tmp_path):
+def test_a_report_starts_with_the_result_and_contains_every_table():
     impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
-    runs = run({"good": by_gamma, "bad": impossible}, {"axes": {"gamma": [0.1, 0.3]}})
+    runs = run({"good": drawn, "bad": impossible}, {"axes": {"gamma": [0.1, 0.3]}, "draws": 2})
     report = runs.report("Two markets")
-    assert report.finding.startswith("2 of 3 runs were solved")
+    assert report.finding.startswith("4 of 5 runs were solved")
+    assert report.tables[0].frame.solved.tolist() == [1.0, 1.0, 0.0]
+    assert report.tables[0].frame.eta[1] == runs.to_frame().query("gamma == 0.3").eta.mean()
     assert {"runs", "sellers", "audits", "markets"} <= {table.name for table in report.tables}
-    legend = runs.plot().get_legend().get_texts()
-    assert [text.get_text() for text in legend] == ["good"]
-    report.write(tmp_path / "report")
-    assert "bad" in (tmp_path / "report" / "report.md").read_text()
+    assert [text.get_text() for text in runs.plot().get_legend().get_texts()] == ["good"]
+    assert "bad" in report.to_markdown()
 
 
 def test_progress_includes_the_remaining_time():
