@@ -42,22 +42,22 @@ def statements(runs: Any) -> list[str]:
 
 
 def _race(runs: pd.DataFrame) -> str:
-    """Compare the times of the two fastest solvers among those that solve every instance."""
+    """Compare the times of the two fastest CVXPY solvers that solve every instance."""
     times = verdicts.wide(runs)
     solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
     order = verdicts.shifted_geometric_mean(solved).sort_values()
     if order.empty:
-        return "no solver solves every instance"
+        return "no CVXPY solver solves every instance"
     first, *others = [_name(*contender) for contender in order.index]
     if not others:
-        return f"{first} is the only solver that solves every instance, with {order.min():.2g} s"
+        return f"{first} is the only CVXPY solver for every instance, with {order.min():.2g} s"
     ratio = compare(*(np.log(solved[contender]) for contender in order.index[1::-1]))
     middle, low, high = np.exp([ratio.estimate, ratio.low, ratio.high])
-    lead = "has the smallest mean time," if ratio.verdict == "tie" else "is the fastest solver with"
+    lead = "has the smallest mean time" if ratio.verdict == "tie" else "is the fastest"
     ends = f"95 % interval {low:.2g} to {high:.2g}" if np.isfinite(high) else "one instance"
     ends += "; not significant" * (ratio.verdict == "tie")
-    text = f"{first} {lead} {order.min():.2g} s; {others[0]} takes {middle:.2g} times as long"
-    return f"{text} ({ends})"
+    text = f"{first} {lead} of the CVXPY solvers, {order.min():.2g} s"
+    return f"{text}; {others[0]} takes {middle:.1f} times as long ({ends})"
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
