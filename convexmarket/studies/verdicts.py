@@ -31,7 +31,7 @@ _REFERENCE = ["certainty", "doubt", "reference", "again_reference"]
 def tabulate(records: Iterable[tuple[Row, Row]]) -> pd.DataFrame:
     """Tabulate the labels and the reply of each run. Missing texts become empty strings."""
     table = pd.DataFrame(
-        {**reply, **reply.get("result", {}), "log": ending(reply), **labels}
+        {**labels, **reply, **reply.get("result", {}), "log": ending(reply), **labels}
         for labels, reply in records
     )
     table = table.reindex(columns=[*dict.fromkeys([*table, *_MEASURED, "certainty", "doubt"])])
