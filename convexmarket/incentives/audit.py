@@ -222,9 +222,7 @@ def audit_incentives(
             "build and coalitions require sellers in memory; use Sellers(reports.compute(), prior)"
         )
     if coalitions and m < 2:
-        raise ParameterError(
-            f"coalitions is {coalitions}, but the market has one seller; omit coalitions"
-        )
+        raise ParameterError(f"coalitions is {coalitions}, but the market has one seller; omit it")
     exact = parts is not None or (market.form.exact is not None and build is None)
     usual = (33, 200) if exact else (12, 12)
     if not exact and build is None:
@@ -298,7 +296,10 @@ class _Trial(NamedTuple):
         truth, payment = self.report[:, :1], self.report * self.sold + self.rent
         if rule is not None:
             rows = zip(self.report, self.sold, self.rent, self.virtual, strict=True)
-            payment = np.array([rule(*row) for row in rows])
+            answers = np.array([rule(*row) for row in rows], dtype=object)
+            if answers.shape != self.report.shape or pd.isna(answers).any():
+                raise ParameterError("rule must return a payment for each report, of shape (n,)")
+            payment = answers.astype(float)
         off = np.abs(self.report - truth) * (self.sold_error + self.sold_error[:, :1])
         return payment, payment - truth * self.sold, self.gain_error + off, self.rent_error + off
 

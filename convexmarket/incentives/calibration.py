@@ -124,9 +124,7 @@ def calibrate_gamma(
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]
     first = Market(drawn[0], objective + 1.0 * term, constraints)
     if first.incentives != "by construction":
-        raise ParameterError(
-            f"no weight of payments makes this market truthful: {first.incentives.reason}"
-        )
+        raise ParameterError(f"no weight makes this market truthful: {first.incentives.reason}")
     forms = [Market(each, first.objective, first.constraints).form.exact for each in drawn]
 
     @cache

@@ -319,13 +319,13 @@ def test_audits_include_reports_slightly_below_and_above_the_truth(factor):
     truth = 0.4
 
     def rule(report, epsilon, rent, virtual_cost):
-        near = np.abs(report / truth - factor) < 1e-6
-        return report * epsilon + rent + 10.0 * near
+        return report * epsilon + rent + 10.0 * (np.abs(report / truth - factor) < 1e-6)
 
     sellers = cm.Sellers([truth, 0.5, 0.6], prior=cm.Uniform(0, 1))
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
-    audit = cm.audit_incentives(market, rule=rule, misreports=3)
-    assert audit.max_gain > 9.0
+    assert cm.audit_incentives(market, rule=rule, misreports=3).max_gain > 9.0
+    with pytest.raises(ParameterError, match="rule must return a payment for each report"):
+        cm.audit_incentives(market, rule=lambda *_: [1.0])
 
 
 @pytest.mark.campaign

@@ -85,7 +85,7 @@ ARGUMENTS = {
             "must contain .* omit payments, whose weight is computed",
         ),
         ({"objective": cm.Spread()}, r"must contain Noise\(\), without which privacy has no value"),
-        ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),
+        ({"constraints": [cm.Budget(1)]}, "no weight makes this market truthful"),
         ({"random_state": None}, "random_state must be .*a seed.*, got None"),
         (
             {"constraints": [cm.EtaRange(1e4, 1e5)]},
