@@ -141,4 +141,4 @@ class Runs(Shown):
 
     def __repr__(self) -> str:
         rows = len(next(iter(self.tables.values())))
-        return f"<Runs of {rows:,} {self.kind}: {' '.join(self.tables)}>"
+        return f"<Runs of kind {self.kind!r}, {rows:,} rows: {', '.join(self.tables)}>"

@@ -243,7 +243,7 @@ def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
             chosen[name] = solver
     if not chosen:
         reason = f"is installed; CVXPY finds {', '.join(sorted(installed))}"
-        raise NotSupportedError(f"none of the solvers {', '.join(absent)} {reason}")
+        raise NotSupportedError(f"no solver in solvers={absent} {reason}")
     return chosen, absent
 
 

@@ -143,7 +143,7 @@ def mine(**options):
         ([MARKET], {"solvers": [3]}, "solvers names 3; give names such as 'CLARABEL'"),
         ([MARKET], {"solvers": [CLARABEL]}, "names <class .*; give names .*, or objects with"),
         ([MARKET], {"solvers": ["CLARABEL", "NOPE"]}, "solvers names 'NOPE'; known are C.*, exact"),
-        ([MARKET], {"solvers": ["NAG"]}, "none of the solvers NAG is installed"),
+        ([MARKET], {"solvers": ["NAG"]}, r"no solver in solvers=\['NAG'\] is installed"),
         (["ridge"], {"sizes": 20.5}, "sizes must be a list of numbers, such as .* got 20.5"),
         ([MARKET], {"solvers": [CLARABEL()]}, "rename your solver 'CLARABEL'; this name is reser"),
         ([MARKET], {"settings": {"sloppy": None}}, "settings names 'sloppy'"),

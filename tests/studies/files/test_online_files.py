@@ -167,7 +167,7 @@ def test_results_are_reproducible_and_can_be_read(result, tmp_path):
         for name, table in result.tables.items():
             pd.testing.assert_frame_equal(table, again.tables[name])
         assert again.facts == result.facts
-        assert repr(again) == "<Runs of 30 online: offers plans curves audits draws>"
+        assert repr(again).endswith("'online', 30 rows: offers, plans, curves, audits, draws>")
     assert run("run.seed=1").facts["model"] != result.facts["model"]
 
 
