@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from convexmarket.attacks.audit_result import PrivacyAudit
 from convexmarket.attacks.draws import Mechanism, View, audit_draws, audit_learner
@@ -20,8 +20,6 @@ from convexmarket.privacy import Guarantee, RandomSource
 from convexmarket.privacy.random_sources import resolve_generator
 
 __all__ = ["PrivacyAudit", "audit_privacy"]
-
-Floats = NDArray[np.float64]
 
 
 def audit_privacy(

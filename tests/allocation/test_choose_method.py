@@ -105,12 +105,7 @@ def test_tight_tolerances_are_tried_before_the_defaults(solver):
 
 @pytest.mark.parametrize(
     "error",
-    [
-        cp.error.SolverError("no"),
-        SolverError("no"),
-        ValueError("no"),
-        ZeroDivisionError("no"),
-    ],
+    [cp.error.SolverError("no"), SolverError("no"), ValueError("no"), ZeroDivisionError("no")],
 )
 def test_an_exception_of_a_solver_becomes_a_status(error):
     assert run_solver(Stub(error, error), "SCS") == f"{type(error).__name__}: no"

@@ -6,10 +6,7 @@ import pytest
 from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, Excluded, search_eta
-from convexmarket.errors import (
-    SolverError,
-    UnattainedOptimumError,
-)
+from convexmarket.errors import SolverError, UnattainedOptimumError
 
 EVERYWHERE = (0.0, np.inf)
 

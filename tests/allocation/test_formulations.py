@@ -7,11 +7,7 @@ import pytest
 from convexmarket.allocation import declare
 from convexmarket.allocation.exact_solver import dual_bound
 from convexmarket.allocation.formulations import optimal_weights
-from convexmarket.errors import (
-    InfeasibleMarketError,
-    NotSupportedError,
-    ParameterError,
-)
+from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market, StandardForm
 from convexmarket.terms import EtaRange, Noise, Payments, Spread
 from tests.allocation import builders
