@@ -78,8 +78,7 @@ def test_other_markets_are_refused_by_the_exact_solver(objective, constraints):
     market = cm.Market(sellers(), objective, constraints)
     assert market.standard_form is None
     with pytest.raises(
-        NotSupportedError,
-        match=r"exact solver .* Spread, Noise and Payments .* this market is",
+        NotSupportedError, match=r"exact solver .* Spread, Noise and Payments .* this market is"
     ):
         cm.allocate(market, method="exact")
 
@@ -128,7 +127,7 @@ BAD = {
         r"eta is 3.0, outside what EtaRange\(1, 2\) allows": lambda: cm.declare(
             papers(eta_range=(1, 2)), eta=3.0
         ),
-    },
+    }
 }
 
 

@@ -11,10 +11,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.allocation import ConvexProgram
-from convexmarket.errors import (
-    AllocationError,
-    NotSupportedError,
-)
+from convexmarket.errors import AllocationError, NotSupportedError
 from tests import one_in
 from tests.allocation import builders
 from tests.allocation.builders import COSTS, JOINT, PAID, STANDARD, Own

@@ -107,10 +107,7 @@ def test_equal_costs_give_the_target_weights(name):
 # ------------------------------------------------------------------ properties of pieces
 
 
-@given(
-    raw=st.lists(st.floats(-50, 50), min_size=M, max_size=M),
-    weight=st.floats(1e-3, 1e3),
-)
+@given(raw=st.lists(st.floats(-50, 50), min_size=M, max_size=M), weight=st.floats(1e-3, 1e3))
 @example(raw=[1e4, 0, 0, 0, 0], weight=1e-3)
 def test_the_minimum_of_the_divergence_is_exact(raw, weight):
     """The gradient at the softmax weights is constant, so they attain the minimum."""
