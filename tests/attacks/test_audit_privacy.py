@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import Ridge
 
 import convexmarket as cm
 from convexmarket.attacks.formula_audits import law_check
@@ -54,9 +55,8 @@ def test_the_witness_reproduces_the_measured_loss():
 
 @pytest.mark.campaign
 def test_the_second_noise_is_audited():
-    audit = logistic_audit(
-        cm.PrivateLogisticRegression(0.05, solver_epsilon=0.01, tol=1e-8), rows=[0]
-    )
+    learner = cm.PrivateLogisticRegression(0.05, solver_epsilon=0.01, tol=1e-8)
+    audit = logistic_audit(learner, rows=[0])
     assert audit.passed, audit.statement()
     assert any("second noise" in check.name for check in audit.checks)
     learner = SecondNoiseHalved(0.05, solver_epsilon=0.01)
@@ -223,9 +223,9 @@ def test_a_broken_logistic_regression_is_refuted():
 
 
 def test_norms_in_half_spaces_are_compared():
-    rng, broken = np.random.default_rng(0), LessNoiseInAHalf()
+    rng, mutant = np.random.default_rng(0), LessNoiseInAHalf()
     claimed = np.stack([gamma_sphere_noise(3, rng) for _ in range(6400)])
-    noises = np.stack([broken.draw_noise(3, rng) for _ in range(160)])
+    noises = np.stack([mutant.draw_noise(3, rng) for _ in range(160)])
     assert not law_check("law", noises, claimed, 0.999)[0].passed
 
 
@@ -267,9 +267,8 @@ def test_auditing_a_fit_without_noise_raises_an_error():
 
 @pytest.mark.campaign
 def test_an_inferred_label_set_is_refuted():
-    assert (
-        logistic_audit(cm.PrivateLogisticRegression(0.05, classes=None), draws=10).ratio == np.inf
-    )
+    learner = cm.PrivateLogisticRegression(0.05, classes=None)
+    assert logistic_audit(learner, draws=10).ratio == np.inf
 
 
 # ------------------------------------------------------------------ ridge regression
@@ -396,12 +395,12 @@ def test_invalid_data_are_refused():
     for X, y in (([[np.nan]], [1]), ([], []), ([[0.1], [0.2]], [1]), ([["a"]], [1])):
         with pytest.raises(DataError):
             cm.audit_privacy(learner, X, y, epsilon=1.0)
-    with pytest.raises(ParameterError, match="mechanism must be"):
-        cm.audit_privacy(3, [[0.1]], [1])
-    with pytest.raises(ParameterError, match="points="):
-        cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0])
-    with pytest.raises(ParameterError, match="must give a Guarantee"):
-        cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=float)
+    for other in (3, Ridge(), cm.PersonalizedRidge):
+        with pytest.raises(ParameterError, match="mechanism must be"):
+            cm.audit_privacy(other, [[0.1]], [1], epsilon=1.0)
+    for view, words in ((None, "points="), (float, "must give a Guarantee")):
+        with pytest.raises(ParameterError, match=words):
+            cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=view)
 
 
 def test_errors_name_missing_and_unsupported_arguments():
