@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from convexmarket.attacks.audit_result import PrivacyAudit
 from convexmarket.attacks.draws import Mechanism, View, audit_draws, audit_learner
@@ -20,8 +20,6 @@ from convexmarket.privacy import Guarantee, RandomSource
 from convexmarket.privacy.random_sources import resolve_generator
 
 __all__ = ["PrivacyAudit", "audit_privacy"]
-
-Floats = NDArray[np.float64]
 
 
 def audit_privacy(
@@ -130,11 +128,11 @@ def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, 
             return audit, ("epsilon", "replacements")
     if isinstance(mechanism, (ObjectiveLearner, PersonalizedRidge)):
         return audit_by_formula, ("epsilon", "n_rows")
-    if callable(getattr(mechanism, "fit", None)):
+    if hasattr(mechanism, "risk") and not isinstance(mechanism, type):
         return audit_learner, ("epsilon", "view", "replacements")
-    if callable(mechanism):
+    if callable(mechanism) and not isinstance(mechanism, type):
         return audit_draws, ("points", "view", "guarantee", "replacements")
     raise ParameterError(
-        "mechanism must be a learner with fit and guarantee_, or a function of (X, y) that "
+        "mechanism must be a learner with risk, fit and guarantee_, or a function of (X, y) that "
         f"returns a function from seeds to releases, got {mechanism!r:.80}"
     )

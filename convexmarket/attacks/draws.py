@@ -118,8 +118,7 @@ def audit_draws(
         made = (quietly(partial(release, seed))[0] for seed in draw_seeds(rng, count))
         return np.stack([np.asarray(look(each), dtype=np.float64).ravel() for each in made])
 
-    seed = draw_seeds(rng, 1)[0]
-    first, leaked = quietly(lambda: mechanism(X, y)(seed))
+    first, leaked = quietly(lambda: mechanism(X, y)(draw_seeds(rng, 1)[0]))
     stated = getattr(first, "guarantee", None) or getattr(first, "guarantee_", None)
     claim: Any = stated if guarantee is None else guarantee
     if not isinstance(claim, Guarantee) or claim.epsilon.size != len(X):

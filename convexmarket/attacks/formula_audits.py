@@ -31,7 +31,7 @@ from convexmarket.learners.perturbed import ObjectiveLearner, PrivateHuberRegres
 from convexmarket.learners.perturbed import objective_perturbation_log_density as log_density
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_math import solve_ridge
-from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
+from convexmarket.privacy.lattice import discrete_laplace
 from convexmarket.privacy.random_sources import Simulation, gamma_sphere_noise
 
 __all__ = ["audit_by_formula"]
@@ -64,25 +64,16 @@ def audit_by_formula(
     requested = mechanism.epsilon if epsilon is None else epsilon
     granted = mechanism._granted(Granted.of(X, requested))
     if np.isinf(granted.epsilon).any():
-        raise ParameterError(
-            "epsilon is infinite, so there is no guarantee to audit; give a finite epsilon"
-        )
-    if isinstance(mechanism, PersonalizedRidge):
-        if mechanism.perturbation == "output":
-            return _OutputAudit(mechanism, X, y, granted).run(n_rows, *terms)
-        # The mechanism is a Huber regression on the unit scale, with rows in a ball around the box.
-        domain = mechanism._domain(X.shape[1], X, y)
-        plan: Any = mechanism._plan(granted, X.shape[1], domain)
-        X, y = mechanism._checked(X, y, granted, domain)
-        public = {"threshold": plan.loss.threshold, "data_norm": plan.data_norm, "tol": plan.tol}
-        mechanism = PrivateHuberRegressor(plan.regularization, **public)
-    return _ObjectiveAudit(mechanism, X, y, granted).run(n_rows, *terms)
+        raise ParameterError("epsilon is infinite: no guarantee to audit; give a finite epsilon")
+    kind = _OutputAudit if getattr(mechanism, "perturbation", "") == "output" else _ObjectiveAudit
+    return kind(mechanism, X, y, granted).run(n_rows, *terms)
 
 
 class _ObjectiveAudit:
     """Audit of objective perturbation on one data set, with rows in a ball."""
 
     scale = 1.0  # scale of the noise, relative to the claimed scale
+    needed: tuple[str, ...] = ("eta_", "regularization_", "rounding_", "tol_")
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
         self.mechanism, self.X, self.y, self.granted = mechanism, X, y, granted
@@ -96,9 +87,9 @@ class _ObjectiveAudit:
         else:
             low, width = np.zeros(self.n_features), domain.data_norm * np.eye(self.n_features)[0]
         self.extremes = low + 0.5 * width, low + width  # inside and on the boundary of the domain
-        plan = mechanism._plan(granted, self.n_features, self.domain)
-        self.weights = granted.spread(plan.weights)
-        self.loss: Any = getattr(plan, "loss", None)
+        self.plan: Any = mechanism._plan(granted, self.n_features, self.domain)
+        self.weights = granted.spread(self.plan.weights)
+        self.loss: Any = getattr(self.plan, "loss", None)
         self.spread = np.eye(2, self.n_features)  # embeds points of the search in all features
 
     def run(
@@ -110,8 +101,10 @@ class _ObjectiveAudit:
         rng: np.random.Generator,
     ) -> PrivacyAudit:
         """Audit the given rows or, by default, rows whose epsilons range from small to large."""
-        data = self.X, self.y
-        self.model: Any = self.fit(*data, draw_seeds(rng, 1)[0])
+        self.model: Any = self.fit(self.X, self.y, draw_seeds(rng, 1)[0])
+        if missing := [name for name in self.needed if not hasattr(self.model, name)]:
+            cause = f"fit of {type(self.mechanism).__name__} does not set {missing[0]}"
+            raise ParameterError(f"{cause}; set it, or pass a function mechanism(X, y)")
         claim = self.model.guarantee_
         if rows is None:  # evenly spaced epsilons, and the smallest ratio of epsilon to weight
             used = np.flatnonzero(self.weights > 0)
@@ -119,7 +112,8 @@ class _ObjectiveAudit:
             modest = used[np.argmin(claim.epsilon[used] / self.weights[used])]
             rows = np.unique(np.append(order[_spread(order.size, n_rows)], modest))
         published = self.published(rows)
-        exact, second = self.without_second_noise(draws, confidence, rng)
+        exact, second = self.without_second_noise(rows, draws, confidence, rng)
+        data = exact.X, exact.y
         exact.model = exact.fit(*data, draw_seeds(rng, 1)[0])
         noises = np.stack([exact.noise(data, seed) for seed in draw_seeds(rng, draws)])
         reference = exact.reference(REFERENCE * draws, rng)
@@ -142,6 +136,16 @@ class _ObjectiveAudit:
         """Compute the noise of a released model, in units of the claimed scale."""
         checked = self.mechanism._checked(*data, self.granted, self.domain)
         return self._noise(self.fit(*data, seed), *checked)
+
+    def unit_model(self, model: Any) -> tuple[Floats, float]:
+        """Return the released numbers on the unit scale, and the intercept without noise."""
+        half, box = self.domain.half, self.domain.rows
+        coef, level = model.coef_ / half, (model.intercept_ - self.domain.middle) / half
+        if isinstance(box, Box):
+            coef, level = coef * box.width, level + coef @ (box.low + box.centre * box.width)
+            if box.constant:
+                return np.append(coef, level / box.constant), 0.0
+        return coef, float(level)
 
     def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
         terms = self.weights, np.zeros(self.n_features), model.regularization_, self.loss
@@ -211,22 +215,32 @@ class _ObjectiveAudit:
         return float(2.0 * self.model.tol_ * self.granted.epsilon.sum() / pull)
 
     def without_second_noise(
-        self, draws: int, confidence: float, rng: np.random.Generator
+        self, rows: NDArray[np.intp], draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
-        """Return the audit of the model without the second noise, and a check of that noise."""
-        if not getattr(self.model, "solver_epsilon_", None):
+        """Return the audit without the second noise, and a check of it on neighbouring data."""
+        if not getattr(self.plan, "paid", 0.0):
             return self, []
-        model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
-        public = {"regularization": model.regularization_, "tol": model.tol_}
-        plain = clone(self.mechanism).set_params(solver_epsilon=None, calibration="noise", **public)
-        first = _ObjectiveAudit(plain, *data, Granted(self.weights * model.eta_))
-        distance = model.tol_ / model.regularization_
-        step, scale = lattice_blur(distance, self.n_features, model.solver_epsilon_)
-        blurs = [self.fit(*data, seed).coef_ - first.fit(*data, seed).coef_ for seed in seeds]
-        ideal = _laplace(scale, (REFERENCE * draws, self.n_features), rng)
+        plan, mechanism = self.plan, clone(self.mechanism)
+        if ridge := isinstance(mechanism, PersonalizedRidge):  # Huber regression on the unit scale
+            mechanism = PrivateHuberRegressor(threshold=plan.loss.threshold)
+        public = {name: getattr(plan, name) for name in ("regularization", "tol", "data_norm")}
+        mechanism.set_params(solver_epsilon=None, calibration="noise", **public)
+
+        def unit(X: Floats, y: NDArray[Any]) -> Rows:
+            return self.mechanism._checked(X, y, self.granted, self.domain) if ridge else (X, y)
+
+        terms, blurs = Granted(self.weights * self.model.eta_), []
+        first, (step, scale) = _ObjectiveAudit(mechanism, *unit(self.X, self.y), terms), plan.blur
+        for k, seed in enumerate(draw_seeds(rng, draws)):
+            sides = self._sides(self.X, self.y, rows[k % rows.size])
+            side = sides[k // rows.size % len(sides)]
+            released, _ = self.unit_model(self.fit(*side, seed))
+            blurs.append(released - first.fit(*unit(*side), seed).coef_)
+        ideal = _laplace(scale, (REFERENCE * draws, len(released)), rng)
         name = "the second noise has the claimed law, on a lattice"
         check, _ = law_check(name, np.stack(blurs) / (step * scale), ideal, confidence)
-        on_lattice = model.rounding_ == step and np.all(model.coef_ % step == 0)
+        places = released / step
+        on_lattice = self.model.rounding_ == step and np.allclose(places, np.rint(places), 1e-12)
         return first, [check._replace(passed=bool(check.passed and on_lattice))]
 
     def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
@@ -274,7 +288,7 @@ class _ObjectiveAudit:
 
     def published(self, rows: NDArray[np.intp]) -> AuditCheck:
         """Check that numbers published without noise are the same on neighbouring data sets."""
-        name, tried = "numbers published without noise do not depend on rows", 0
+        name = "numbers published without noise do not depend on rows"
         flat = np.tile(self.extremes[0], (len(self.X), 1)), np.full(len(self.X), self.labels[0])
         few = np.union1d(rows[:3], [np.argmax(self.weights)]).tolist()
         for (X, y), row in product((flat, (self.X, self.y)), few):
@@ -283,16 +297,13 @@ class _ObjectiveAudit:
             if changed or LEAK in facts:
                 detail = f"one row changes the numbers from {facts[0]:.100} to {changed:.100}"
                 return AuditCheck(name, False, LEAK if LEAK in facts else detail)
-            tried += len(facts)
+        tried = 2 * len(few) * len(facts)
         return AuditCheck(name, True, f"equal on {tried} data sets that differ in one row")
 
     def _sides(self, X: Floats, y: NDArray[Any], row: int) -> list[Rows]:
         """Return copies of the data with each combination of features and label for one row."""
-        versions = list(product((X[row], *self.extremes), self.labels))
-        sides = [(X.copy(), y.copy()) for _ in versions]
-        for side, (x, label) in zip(sides, versions, strict=True):
-            side[0][row], side[1][row] = x, label
-        return sides
+        place, versions = np.arange(len(X)) == row, product((X[row], *self.extremes), self.labels)
+        return [(np.where(place[:, None], x, X), np.where(place, z, y)) for x, z in versions]
 
     def _facts(self, X: Floats, y: NDArray[Any]) -> str:
         """Describe the numbers that a fit publishes without noise, or the error of the fit."""
@@ -301,33 +312,27 @@ class _ObjectiveAudit:
             model, leaked = quietly(lambda: clone(self.mechanism).fit(X, y, **terms))
         except ConvexMarketError as error:
             return f"{type(error).__name__}: {error}"
-        # The intercept is a function of the coefficients and the public ranges.
-        shift = model.intercept_
-        if isinstance(self.domain.rows, Box):
-            shift = shift + model.coef_ @ self.domain.rows.low
-        shift = round(float(shift - self.domain.middle) / self.domain.half, 9) + 0.0
         values = [np.asarray(getattr(model, name, None)).tolist() for name in PUBLIC]
-        return LEAK if leaked else repr([*values, shift, model.epsilon_.tolist()])
+        values += [round(self.unit_model(model)[1], 9) + 0.0, model.guarantee_.epsilon.tolist()]
+        return LEAK if leaked else repr(values)
 
 
 class _OutputAudit(_ObjectiveAudit):
     """Audit of ridge regression with output perturbation, on the unit scale."""
 
     rounding = 0.0
+    needed = ("noise_rate_", "regularization_", "rounding_")
 
     def __init__(self, *terms: Any) -> None:
         super().__init__(*terms)
         count = min(self.n_features, BLOCKS)
         self.spread = np.eye(count)[:, np.arange(self.n_features) * count // self.n_features]
 
-    def _unit_model(self, model: Any) -> Floats:
-        return model.coef_ * self.domain.rows.width / self.domain.half
-
     def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
         exact = solve_ridge(rows, labels, self.weights, model.regularization_)
         if model.rounding_ is not None:
             exact = np.rint(exact / model.rounding_) * model.rounding_
-        return (self._unit_model(model) - exact) * model.noise_rate_
+        return (self.unit_model(model)[0] - exact) * model.noise_rate_
 
     def reference(self, count: int, rng: np.random.Generator) -> Floats:
         if self.model.rounding_ is None:
@@ -352,7 +357,7 @@ class _OutputAudit(_ObjectiveAudit):
 
     def loss_at(self, witness: Neighbours) -> float:
         sides = (witness.X, witness.y), (witness.X_other, witness.y_other)
-        models = [self._unit_model(self.fit(*side, seed=0)) for side in sides]
+        models = [self.unit_model(self.fit(*side, seed=0))[0] for side in sides]
         distance = float(np.linalg.norm(models[0] - models[1], self.order))
         return distance * self.model.noise_rate_ / self.scale
 
@@ -400,7 +405,6 @@ def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Fl
 
 
 def _spread(size: int, count: int) -> NDArray[np.intp]:
-    """Return at most ``count`` evenly spaced integers from 0 to ``size - 1``."""
     return np.linspace(0, size - 1, min(count, size)).astype(np.intp)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -182,7 +183,7 @@ def buy(
 ) -> None:
     """Buy from the sellers of a table, and write offers, a model and a certificate.
 
-    The sale of a table is recorded once, because a second model would spend the epsilon twice.
+    With --ledger, a table is recorded once, because a second model would spend the epsilon twice.
     """
     from convexmarket.data.lists import digest
     from convexmarket.io import check_place
@@ -195,17 +196,14 @@ def buy(
             check_place(target / name, force=force)
         problem: Any = load_file(file, settings or [])
         with nullcontext() if books is None else Ledger(books) as ledger:
-            deal = problem.buy(
-                gamma=gamma,
-                budget=budget,
-                group=group_column,
-                at_least=shares_of(at_least, group_column),
-                na_values=na_values or (),
-                show_cells=show_cells,
-                progress=ui.stages(status),
-            )
+            options: dict[str, Any] = {"gamma": gamma, "budget": budget, "group": group_column}
+            options |= {"at_least": shares_of(at_least, group_column), "show_cells": show_cells}
+            options |= {"na_values": na_values or (), "progress": ui.stages(status)}
+            deal = problem.buy(**options)
             status.update("writing ...")
-            source = f"sha256:{digest(problem.place(problem.data.file))}"
+            table, code = problem.data.file, digest(problem.place(problem.data.file))
+            deal = replace(deal, source={"file": str(table), "sha256": code})
+            source = f"sha256:{code}"
             recorded = None if ledger is None else deal.record(ledger, source, again=again)
             deal.write(target, force=force)
     ui.say("\n".join(deal.statements()))

@@ -139,7 +139,7 @@ def load_model(path: str | Path) -> Any:
     file = Path(path)
     try:
         if not file.is_file() or file.stat().st_size > LARGEST:
-            raise ValueError(f"it is not a file of at most {LARGEST:,} bytes")
+            raise ValueError(f"it is missing, or not a file of at most {LARGEST:,} bytes")
         return _loaded(file.read_bytes())
     except _WRONG as error:
         remedy = "give a file of save_model, and install the version of convexmarket that wrote it"

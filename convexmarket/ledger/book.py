@@ -27,6 +27,7 @@ from convexmarket.errors import DataError, NotSupportedError, ParameterError, Re
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger.store import Kind, Store, back_up, create_database, now
 from convexmarket.privacy import AccountComposition, Guarantee, PrivacyAccountant
+from convexmarket.privacy.active import check_order
 from convexmarket.privacy.guarantee import Law, check_delta
 
 __all__ = ["MODEL", "Ledger", "LedgerAccount", "charge_release", "charged_at", "lay_ledger"]
@@ -216,11 +217,8 @@ class Ledger:
         given = source if isinstance(source, tuple) else (source,)
         sources = [checked_id(each, "source") for each in given if each is not None]
         if release is not None and self.composition != "basic":
-            raise NotSupportedError(
-                f"sales for one release, {release!r}, need a ledger with basic composition; omit "
-                "release to record sales for all releases"
-            )
-        every = zip(names, amounts.tolist(), paid.tolist(), strict=True)
+            cause = f"sales for one release, {release!r}, need a ledger with basic composition"
+            raise NotSupportedError(f"{cause}; omit release to record sales for all releases")
         with self._store.writing() as connection:
             _check_uncharged(connection, release)
             for each in () if again else sources:
@@ -230,6 +228,7 @@ class Ledger:
                         "twice. To record them again, pass --again (again=True in Python)"
                     )
             rest = release, "\n".join(sources) or None, now()
+            every = zip(names, amounts.tolist(), paid.tolist(), strict=True)
             sales = [(*sale, *rest) for sale in every if any(sale[1:])]
             connection.executemany("INSERT INTO sales VALUES (NULL, ?, ?, ?, ?, ?, ?)", sales)
         return len(sales)
@@ -483,9 +482,9 @@ def _frame(connection: Connection, query: str) -> pd.DataFrame:
 def _amounts(name: str, values: ArrayLike, ids: list[str]) -> Floats:
     amounts = checked_numbers(name, values)
     if amounts.ndim and amounts.shape != (len(ids),):
-        raise ParameterError(
-            f"{name} has shape {amounts.shape}, but there are {len(ids)} ids; give one per id"
-        )
+        cause = f"{name} has shape {amounts.shape}, but there are {len(ids)} ids"
+        raise ParameterError(f"{cause}; give one per id")
+    check_order(name, values, pd.Index(ids))
     amounts = np.broadcast_to(amounts, len(ids))
     bad = np.flatnonzero(~((amounts >= 0) & (amounts <= LARGEST)))
     if bad.size:

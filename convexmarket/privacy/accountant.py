@@ -253,22 +253,18 @@ class PrivacyAccountant(Shown):
         epsilon, profile = guarantee.epsilon, guarantee.profile
         places, used = self._places(epsilon.size, rows), epsilon > 0
         if guarantee.delta > 0 and not used.any():
-            raise ParameterError(
-                f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every "
-                "row; give the rows that are used a positive epsilon"
-            )
+            text = f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon 0 in every row"
+            raise ParameterError(f"{text}; give the rows that are used a positive epsilon")
         delta, failure = (np.where(used, p, 0.0) for p in (guarantee.delta, profile.failure))
         sums = self._with(places, profile.law, epsilon, delta, profile.shift, failure)
         refused = used & ~self._fits(sums)[places]
         if refused.any():
             row = places[refused].min()
             need, lost = (each[places == row][0] for each in (epsilon, np.maximum(delta, failure)))
-            text = (
-                f"{guarantee.mechanism} would exceed the budget of {refused.sum()} of"
-                f" {self.budget.size} rows: row {self.ids[row]!r} has spent"
-                f" {self._spent()[row]:.6g} of epsilon {self.budget[row]:.6g}, and this release"
-                f" needs {need:.6g}"
-            )
+            text = f"{guarantee.mechanism} would exceed the budget of {refused.sum()} of"
+            text += f" {self.budget.size} rows: row {self.ids[row]!r} has spent"
+            text += f" {self._spent()[row]:.6g} of epsilon {self.budget[row]:.6g}, and this release"
+            text += f" needs {need:.6g}"
             if lost > 0:
                 text += f"; it has spent {self._sums.failure[row]:.6g} of delta"
                 text += f" {self._failures:.6g}, and this release needs {lost:.6g}"
@@ -316,16 +312,10 @@ class PrivacyAccountant(Shown):
     def _places(self, count: int, rows: Any) -> Places:
         n_rows = self.budget.size
         places = np.arange(n_rows) if rows is None else np.asarray(rows)
-        if (
-            places.shape != (count,)
-            or (count and places.dtype.kind not in "iu")
-            or (rows is not None and np.unique(places).size < count)
-            or not np.all((places >= 0) & (places < n_rows))
-        ):
-            raise ParameterError(
-                f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=, a "
-                f"list of {count} distinct integers from 0 to {n_rows - 1}"
-            )
+        valid = places.shape == (count,) and (not count or places.dtype.kind in "iu")
+        if not valid or np.unique(places[(places >= 0) & (places < n_rows)]).size < count:
+            text = f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=, a"
+            raise ParameterError(f"{text} list of {count} distinct integers from 0 to {n_rows - 1}")
         return places.astype(np.intp)
 
 

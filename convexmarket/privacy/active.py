@@ -23,7 +23,7 @@ from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.guarantee import WEAK, Guarantee, odds_in_words
 from convexmarket.privacy.random_sources import RandomSource, Simulation
 
-__all__ = ["RowAccount", "account", "names_of", "reserve"]
+__all__ = ["RowAccount", "account", "check_order", "names_of", "reserve"]
 
 Floats = NDArray[np.float64]
 Budget = float | pd.Series
@@ -92,9 +92,7 @@ class RowAccount(PrivacyAccountant):
                 "without a guarantee, so it cannot be charged to an account with a budget. Pass "
                 "the parameter as a public argument"
             )
-        places: Any = slice(None)
-        if rows is not None:
-            places = np.maximum(self.ids.get_indexer(rows), 0)
+        places: Any = slice(None) if rows is None else np.maximum(self.ids.get_indexer(rows), 0)
 
         def spread(values: Floats) -> Floats:
             if leaks:
@@ -104,9 +102,8 @@ class RowAccount(PrivacyAccountant):
             return every
 
         profile = replace(guarantee.profile, shift=spread(guarantee.profile.shift))
-        return super()._after(
-            replace(guarantee, epsilon=spread(guarantee.epsilon), profile=profile), None
-        )
+        every = replace(guarantee, epsilon=spread(guarantee.epsilon), profile=profile)
+        return super()._after(every, None)
 
     def __enter__(self) -> Self:
         _BUDGETS.add(self)
@@ -166,6 +163,16 @@ def names_of(X: Any) -> pd.Index | None:
     return names if names.is_unique and not positions else None
 
 
+def check_order(name: str, labelled: Any, ids: pd.Index) -> None:
+    """Raise an error if labels contain an id, but are not the ids in their order."""
+    labels: Any = names_of(labelled)
+    order: Any = names_of(ids)
+    same = labels is None or order is None or labels.equals(order)
+    if not same and labels.isin(order).any():
+        cause = f"the labels of {name} are not the ids of the account in their order; give"
+        raise ParameterError(f"{cause} .loc[list(ids)], or .set_axis(list(ids)) to rename them")
+
+
 def reserve(
     guarantee: Guarantee,
     accountant: Account | None = None,
@@ -200,7 +207,7 @@ def reserve(
     BudgetExceededError
         If the release would exceed the budget of a row.
     ParameterError
-        If the rows do not match the accountant.
+        If the rows, or the order of their names, do not match the accountant.
 
     Warns
     -----
@@ -226,6 +233,9 @@ def reserve(
     if accountant is not None:
         check_instance("accountant", accountant, Account, "a PrivacyAccountant or account")
         accountant.check(guarantee, rows)
+        if not isinstance(accountant, RowAccount):
+            ids = pd.Index(getattr(accountant, "ids", ()))
+            check_order("the rows", names, ids if rows is None else ids[np.asarray(rows)])
         return partial(accountant.charge, guarantee, rows)
     if rows is not None:
         raise ParameterError("rows are positions in an accountant; also pass accountant=")

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import Ridge
 
 import convexmarket as cm
 from convexmarket.attacks.formula_audits import law_check
@@ -54,16 +55,15 @@ def test_the_witness_reproduces_the_measured_loss():
 
 @pytest.mark.campaign
 def test_the_second_noise_is_audited():
-    audit = logistic_audit(
-        cm.PrivateLogisticRegression(0.05, solver_epsilon=0.01, tol=1e-8), rows=[0]
-    )
+    learner = cm.PrivateLogisticRegression(0.05, solver_epsilon=0.01, tol=1e-8)
+    audit = logistic_audit(learner, rows=[0])
     assert audit.passed, audit.statement()
     assert any("second noise" in check.name for check in audit.checks)
     learner = SecondNoiseHalved(0.05, solver_epsilon=0.01)
     assert not logistic_audit(learner, rows=[0]).passed
 
 
-class OtherNoise(cm.PrivateLogisticRegression):
+class OtherNoise:
     """Base class of mechanisms whose noise distribution differs from the claim."""
 
     def draw_noise(self, n_features, generator):
@@ -71,8 +71,14 @@ class OtherNoise(cm.PrivateLogisticRegression):
 
     def fit(self, *arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_draw", self.draw_noise)
+            for name in ("perturbed.gamma_sphere_draw", "ridge_math.gamma_sphere_noise"):
+                patch.setattr(f"convexmarket.learners.{name}", self.draw_noise)
             return super().fit(*arguments, **options)
+
+
+def broken(mutant, learner=cm.PrivateLogisticRegression):
+    """Derive a broken learner from a correct learner."""
+    return type(mutant.__name__, (mutant, learner), {})
 
 
 class NoiseHalved(OtherNoise):
@@ -115,14 +121,21 @@ class LessNoiseInAHalf(OtherNoise):
 
 
 class NoiseWithoutRowFive(OtherNoise):
-    """Reduce the noise to 1 % if the label of row 5 differs from the original label."""
+    """Reduce the noise to 1 % if the label of row 5 is 1."""
 
     def fit(self, X, y, *arguments, **options):
-        self._share = 1e-2 if np.asarray(y)[5] != rows()[1][5] else 1.0
+        self._share = 1e-2 if np.asarray(y)[5] == 1 else 1.0
         return super().fit(X, y, *arguments, **options)
 
     def draw_noise(self, n_features, generator):
         return self._share * gamma_sphere_noise(n_features, generator)
+
+
+class WithoutEta:
+    def fit(self, *arguments, **options):
+        super().fit(*arguments, **options)
+        del self.eta_
+        return self
 
 
 class EtaOfUsedLabels(cm.PrivateLogisticRegression):
@@ -210,9 +223,9 @@ def test_a_broken_logistic_regression_is_refuted():
 
 
 def test_norms_in_half_spaces_are_compared():
-    rng, broken = np.random.default_rng(0), LessNoiseInAHalf()
+    rng, mutant = np.random.default_rng(0), LessNoiseInAHalf()
     claimed = np.stack([gamma_sphere_noise(3, rng) for _ in range(6400)])
-    noises = np.stack([broken.draw_noise(3, rng) for _ in range(160)])
+    noises = np.stack([mutant.draw_noise(3, rng) for _ in range(160)])
     assert not law_check("law", noises, claimed, 0.999)[0].passed
 
 
@@ -223,7 +236,7 @@ def check_caught(mutant, **options):
     each weight w. At eta = 6, the sharp bound is at least 1.28 times the claim.
     """
     eta = 6.0 if mutant is DeltaLeftOut else 300.0
-    audit = logistic_audit(mutant(0.05), eta, **options)
+    audit = logistic_audit(broken(mutant)(0.05), eta, **options)
     assert not audit.passed
     assert "REFUTED" in audit.statement()
     assert audit.ratio >= BROKEN[mutant]
@@ -231,7 +244,7 @@ def check_caught(mutant, **options):
 
 @pytest.mark.campaign
 def test_the_requested_rows_are_audited():
-    assert not logistic_audit(NoiseWithoutRowFive(0.05), rows=[5], draws=10).passed
+    assert not logistic_audit(broken(NoiseWithoutRowFive)(0.05), rows=[5], draws=10).passed
 
 
 @pytest.mark.campaign
@@ -254,9 +267,8 @@ def test_auditing_a_fit_without_noise_raises_an_error():
 
 @pytest.mark.campaign
 def test_an_inferred_label_set_is_refuted():
-    assert (
-        logistic_audit(cm.PrivateLogisticRegression(0.05, classes=None), draws=10).ratio == np.inf
-    )
+    learner = cm.PrivateLogisticRegression(0.05, classes=None)
+    assert logistic_audit(learner, draws=10).ratio == np.inf
 
 
 # ------------------------------------------------------------------ ridge regression
@@ -300,19 +312,6 @@ def test_the_witness_of_a_ridge_reproduces_the_measured_loss():
 PDP_OP = {"perturbation": "output", "fit_intercept": False}
 
 
-class RidgeNoiseHalved(cm.PersonalizedRidge):
-    """Draw floating-point noise, and halve it."""
-
-    def fit(self, *arguments, **options):
-        self.rounding = None
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                "convexmarket.learners.ridge_math.gamma_sphere_noise",
-                lambda *terms: 0.5 * gamma_sphere_noise(*terms),
-            )
-            return super().fit(*arguments, **options)
-
-
 class RidgeRangeInferred(cm.PersonalizedRidge):
     def fit(self, X, y, **options):
         correct = output_ridge(self.regularization, target_range=(float(y.min()), float(y.max())))
@@ -332,12 +331,22 @@ class RidgeWithoutWeights(cm.PersonalizedRidge):
         return self
 
 
-BROKEN_RIDGES = [RidgeNoiseHalved, RidgeRangeInferred, RidgeWithoutWeights]
+BROKEN_RIDGES = [
+    broken(NoiseHalved, cm.PersonalizedRidge)(30.0, rounding=None, **PDP_OP),
+    *(broken(kind, cm.PersonalizedRidge)() for kind in (NoiseHalved, NoiseWithoutRowFive)),
+    *(kind(30.0, **PDP_OP) for kind in (RidgeRangeInferred, RidgeWithoutWeights)),
+]
 
 
-def test_a_broken_ridge_regression_is_refuted():
-    audit = ridge_audit(RidgeNoiseHalved(30.0, **PDP_OP))
+@pytest.mark.parametrize("learner", BROKEN_RIDGES[:3], ids=str)
+def test_a_broken_ridge_regression_is_refuted(learner):
+    audit = ridge_audit(learner, rows=[5])
     assert not audit.passed, audit.statement()
+
+
+def test_the_guarantee_of_the_audited_ridge_is_claimed():
+    claimed = ridge_audit(cm.PersonalizedRidge(weighting="equal"), rows=[0, 1], draws=10).claimed
+    assert claimed[0] == claimed[1]
 
 
 # --------------------------------------------------------------------------- releases
@@ -386,18 +395,20 @@ def test_invalid_data_are_refused():
     for X, y in (([[np.nan]], [1]), ([], []), ([[0.1], [0.2]], [1]), ([["a"]], [1])):
         with pytest.raises(DataError):
             cm.audit_privacy(learner, X, y, epsilon=1.0)
-    with pytest.raises(ParameterError, match="mechanism must be"):
-        cm.audit_privacy(3, [[0.1]], [1])
-    with pytest.raises(ParameterError, match="points="):
-        cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0])
-    with pytest.raises(ParameterError, match="must give a Guarantee"):
-        cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=float)
+    for other in (3, Ridge(), cm.PersonalizedRidge):
+        with pytest.raises(ParameterError, match="mechanism must be"):
+            cm.audit_privacy(other, [[0.1]], [1], epsilon=1.0)
+    for view, words in ((None, "points="), (float, "must give a Guarantee")):
+        with pytest.raises(ParameterError, match=words):
+            cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=view)
 
 
 def test_errors_name_missing_and_unsupported_arguments():
     X, y, _ = rows()
     with pytest.raises(ParameterError, match="epsilon is missing"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y)
+    with pytest.raises(ParameterError, match="fit of WithoutEta does not set eta_"):
+        logistic_audit(broken(WithoutEta)())
     with pytest.raises(ParameterError, match=r"points= is not supported for.* use one of epsilon"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y, points=X)
     with pytest.raises(ParameterError, match="epsilon= is not supported for"):

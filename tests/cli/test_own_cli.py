@@ -46,13 +46,14 @@ def test_init_and_buy_lead_from_a_table_to_a_recorded_sale(here):
     assert "in books.sqlite, and charged the model to the ledger Wrote sale/deal.md" in text
 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (here / "sale").iterdir()}
-    assert modes == dict.fromkeys(
-        ["certificate.json", "deal.md", "model.json", "offers.csv"], 0o600
-    )
+    names = ["certificate.json", "deal.md", "model.json", "offers.csv"]
+    assert modes == dict.fromkeys(names, 0o600)
     offers = pd.read_csv(here / "sale" / "offers.csv", index_col="id", float_precision="round_trip")
     model = cm.load_model(here / "sale" / "model.json")
     assert len(model.predict(patients(5))) == 5
-    assert json.loads((here / "sale" / "certificate.json").read_text())["optimality"]["gap"] < 1e-6
+    certificate = json.loads((here / "sale" / "certificate.json").read_text())
+    assert certificate["optimality"]["gap"] < 1e-6
+    assert certificate["input"]["file"] == "patients.csv"
     with cm.Ledger(here / "books.sqlite") as ledger:
         recorded = ledger.sales().set_index("id")["epsilon"]
     assert recorded.sort_index().equals(offers["epsilon"][offers["epsilon"] > 0].sort_index())

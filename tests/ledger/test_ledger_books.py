@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -44,12 +45,7 @@ def balance(ledger):
 @pytest.mark.parametrize(
     ("ids", "epsilon", "prices", "words"),
     [
-        (
-            ["a", "b"],
-            [1.0, -0.1],
-            0.0,
-            r"epsilon of seller 'b' must be .*a finite number.*, got -0\.1",
-        ),
+        (["a", "b"], [1.0, -0.1], 0.0, r"epsilon of seller 'b' must .*finite.*, got -0\.1"),
         (["a", "b"], [1.0, 1.0], [0.0, math.inf], "prices of seller 'b' must .*, got inf"),
         (["a", "b"], [math.nan, 1.0], 0.0, "epsilon of seller 'a' must .*, got nan"),
         (["a", "b"], [1.0, 1.0], [1e101, 0.0], "prices of seller 'a' must .*, got 1e"),
@@ -67,6 +63,18 @@ def test_invalid_sales_record_nothing(ledger, ids, epsilon, prices, words):
     with pytest.raises(ParameterError, match=words):
         ledger.sell(ids, epsilon, prices)
     assert len(ledger.sales()) == 3
+
+
+def test_ids_in_another_order_are_refused(ledger):
+    shares = pd.Series([1.0, 2.0, 3.0], index=["Cyd", "Bob", "Ann"])
+    with pytest.raises(ParameterError, match="labels of epsilon are not the ids"):
+        ledger.sell(IDS, shares, 0.1)
+    ledger.sell(["Dan"], 1.0, 0.1)
+    for ids, rows in ((IDS, None), (["Bob", "Cyd", "Dan"], None), (["Dan", *IDS], [1, 2, 3])):
+        options = {"epsilon": 1e-3, "rows": rows, "accountant": ledger.account(ids)}
+        with pytest.raises(ParameterError, match="labels of the rows are not the ids"):
+            cm.PrivateLogisticRegression().fit(shares.to_frame() / 9, [-1, 1, 1], **options)
+    assert not ledger.charges().size
 
 
 def test_a_source_is_recorded_once(ledger):
