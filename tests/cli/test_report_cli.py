@@ -7,33 +7,9 @@ from convexmarket.report import figures, read_report
 from convexmarket.studies.files import load_file
 from convexmarket.studies.files.learning import ClassifierFile
 from tests.cli.builders import draw_nothing, invoke, plain
+from tests.studies.files.builders import TWO_SELLERS
 
-SMALL = """
-kind = "market"
-title = "Two sellers"
-[data]
-source = "inline"
-features = [[1.0], [-1.0]]
-labels = [1, -1]
-[prior]
-family = "uniform"
-low = 0.0
-high = 1.0
-[sellers]
-sensitivities = [0.1, 0.6]
-[objective]
-gamma = [0.01]
-mu = [1.0]
-sigma = [0.1]
-[learner]
-regularization = [0.1]
-draws = 2
-[naive]
-eta_range = [1.0, 30.0]
-grid = 2
-[run]
-jobs = 1
-"""
+SMALL = TWO_SELLERS.replace("[naive]", "draws = 2\n[naive]\ngrid = 2") + "[run]\njobs = 1\n"
 IN_FOLDER = SMALL.replace("title = ", 'title = "In a folder"  # ')
 
 
