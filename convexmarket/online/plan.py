@@ -223,7 +223,7 @@ class _Market:
             # If the relative error of ``rate`` is e, the relative error of G is at most e.
             safe = 1.0 - _ROUNDING * (1.0 + price * price * shape.share / shape.second)
         points = _Points(new, norm, price, value, rate, safe * buyer.gamma * level, safe * slope)
-        known = np.isfinite(points).all(axis=0) & (safe > 0.999)
+        known = np.isfinite(points).all(axis=0) & (safe > 0.5)
         return _Points(*(part[known] for part in points))
 
     def _price(self, new: Floats, norm: Floats, width: Floats, guess: Floats) -> Floats:
@@ -366,7 +366,7 @@ def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
 
 
 def _check(market: _Market, best: Plan) -> None:
-    """Raise an error if no optimum exists or the price of the plan is too inaccurate."""
+    """Raise an error if no optimum exists, or if the gap or price is too inaccurate."""
     atoms, buyer, terms = market.atoms, market.buyer, best.terms
     free = float(atoms.masses[0]) if atoms.lowest == 0 and market.total == 0 else 0.0
     if free * buyer.cap >= 1 and best.objective >= buyer.mu / np.sqrt(free * buyer.m):
@@ -377,7 +377,7 @@ def _check(market: _Market, best: Plan) -> None:
         )
     largest = min(terms.scale * (terms.price - atoms.lowest), terms.largest)
     lost = np.spacing(terms.price) * terms.scale
-    if not (0 < best.lower_bound <= best.objective < np.inf and lost <= _DIGITS * largest):
+    if not (best.gap < 0.5 and lost <= _DIGITS * largest):
         raise _too_far_apart(market)
 
 
