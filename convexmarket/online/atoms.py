@@ -50,14 +50,17 @@ class Atoms:
         self.lowest, self.masses = float(costs[0]), masses
         self.above = costs - self.lowest
         self.unit = float(self.above @ masses / masses.sum()) or max(self.lowest, 1.0)
-        powers = np.stack([np.ones_like(costs), self.above, self.above * self.above])
-        self._sums = np.concatenate((np.zeros((3, 1)), np.cumsum(masses * powers, axis=1)), axis=1)
+        terms = masses * np.stack([np.ones_like(costs), self.above, self.above * self.above])
+        sums, lost = self._sums = np.zeros((2, 3, costs.size + 1))  # sums and their rounding errors
+        np.cumsum(terms, axis=1, out=sums[:, 1:])
+        added = np.diff(sums)
+        np.cumsum(sums[:, :-1] - (sums[:, 1:] - added) + (terms - added), axis=1, out=lost[:, 1:])
 
     def shape(self, price: Floats, width: Floats) -> Shape:
         """Compute the moments for ``v = (p - psi)_+`` at prices p relative to ``lowest``."""
-        full, below, below2 = self._sums.take(self.above.searchsorted(price - width, "right"), 1)
-        share, mean, square = self._sums.take(self.above.searchsorted(price, "right"), 1)
-        share, mean, square = share - full, mean - below, square - below2
+        lower = self._sums.take(self.above.searchsorted(price - width, "right"), 2)
+        upper = self._sums.take(self.above.searchsorted(price, "right"), 2)
+        (full, below, _), (share, mean, square) = lower[0], (upper - lower).sum(0)
         width = np.where(full > 0, width, 0.0)
         margin = np.maximum(price * share - mean, 0.0)
         first = width * full + margin
@@ -78,7 +81,7 @@ class Cells:
         masses = np.diff(levels)
         raw = self.edges[1:] + np.diff(self.edges) * levels[:-1] / masses
         self._masses, self._means = masses, isotonic_regression(raw, weights=masses).x
-        costs = np.asarray(prior.ironed_virtual_cost(self.edges))
+        costs = np.asarray(prior.virtual_cost(self.edges))
         least, most = np.append(costs[0], self._means), np.append(self._means, np.inf)
         self._costs = np.clip(costs, least, most)
         low, high = self._costs[:-1], self._costs[1:]

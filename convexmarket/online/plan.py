@@ -9,10 +9,10 @@ chooses the guarantees of the n remaining sellers to minimise
 For a given S, the optimum is ``eps = b*min(v, w)`` (A, Eq. 13, in expectation). Here
 ``v = (p - psi)_+`` is the margin at a price p, ``b = gamma*S*N/mu``, and ``b*w = k*S/m`` with a
 cap. N determines w and a unique price, so a search over N covers all optima. Let G(S, r) be the
-minimum of ``r*mu*N + gamma*n*E[psi*eps]``. G is concave in r and convex in S. Between two points,
-chords in r and tangents in S therefore yield a lower bound on the loss ``G(S, 1/S) + sigma/S``. The
-search divides intervals until this bound certifies the best point. For a prior with a density, two
-sets of atoms bound the loss (:mod:`convexmarket.online.atoms`).
+minimum of ``r*mu*N + gamma*n*E[psi*eps]``. By duality, any p, b and w yield a minorant of G that is
+affine in S, for one r. G is concave in r, so chords in r of minorants bound the loss ``G(S, 1/S) +
+sigma/S`` from below. The search divides intervals until this bound certifies the best point. For a
+prior with a density, two sets of atoms bound the loss (:mod:`convexmarket.online.atoms`).
 """
 
 from __future__ import annotations
@@ -128,16 +128,16 @@ class _Points(NamedTuple):
     """Points of a search, as arrays of equal shape.
 
     ``new`` is the norm of the new guarantees, and ``norm`` is the norm of all guarantees. ``price``
-    is relative to the lowest cost, ``slope`` is dG/dS, and ``error`` is the error of ``value``.
+    is relative to the lowest cost. ``level + slope*S`` is a lower bound on G(S, rate) for any S.
     """
 
     new: Floats
     norm: Floats
     price: Floats
-    total: Floats
     value: Floats
+    rate: Floats
+    level: Floats
     slope: Floats
-    error: Floats
 
 
 @dataclass(frozen=True)
@@ -163,15 +163,14 @@ class _Market:
             parts = np.arange(1, _PARTS) / _PARTS
             between = points.new[bad, None] + np.diff(points.new)[bad, None] * parts
             points = _merged(points, self._at(between.ravel(), points))
-        new, norm, price, total, value, *_ = self._polished(points)
+        new, norm, price, value, rate, *_ = self._polished(points)
         known = None if bad.size else points
         if new == 0:
             return Plan(Terms(self.atoms.lowest, 0.0), self.total, value, bound), 0.0, known
-        scale, largest = buyer.gamma * total * norm / buyer.mu, buyer.cap / buyer.m * total
-        best_plan = _outcome(self, Terms(self.atoms.lowest + price, scale, largest))
-        terms = replace(best_plan.terms, largest=buyer.cap * best_plan.eta / buyer.m)
-        bound = min(bound, best_plan.objective)
-        return replace(best_plan, terms=terms, lower_bound=bound), price, known
+        scale, largest = buyer.gamma * norm / buyer.mu / rate, buyer.cap / buyer.m / rate
+        best = _outcome(self, Terms(self.atoms.lowest + price, scale, largest))
+        terms = replace(best.terms, largest=buyer.cap * best.eta / buyer.m)
+        return replace(best, terms=terms, lower_bound=min(bound, best.objective)), price, known
 
     def _start(self, near: _Points | None) -> _Points:
         """Compute points for norms of many magnitudes (or ``near``), and without new purchases."""
@@ -190,8 +189,9 @@ class _Market:
         else:
             points = self._at(new, near)
         norm = np.sqrt(self.squares)
-        value = buyer.loss(norm, self.total, 0.0)
-        nothing = (0.0, norm, 0.0, self.total, value, buyer.gamma * atoms.lowest, 0.0)
+        slope = buyer.gamma * atoms.lowest
+        level = buyer.mu * norm / self.total - slope * self.total * (1.0 + _ROUNDING)
+        nothing = (0, norm, 0, buyer.loss(norm, self.total, 0.0), 1.0 / self.total, level, slope)
         return _merged(_Points(*(np.array([entry]) for entry in nothing)), points)
 
     @property
@@ -206,25 +206,24 @@ class _Market:
         share = buyer.cap / buyer.m if np.isfinite(buyer.cap) else 0.0
         width = share * buyer.mu / buyer.gamma / norm if share else np.full_like(norm, np.inf)
         if at_most:
-            price = self.atoms.above[-1] + width
+            price = (self.atoms.above[-1] + width) * (1.0 + _ROUNDING)
         else:
             guess = np.full_like(new, self.atoms.unit)
             if near is not None:
                 guess = np.interp(new, near.new, near.price)
             price = self._price(new, norm, width, guess)
-        finite = np.isfinite(price)
-        new, norm, width, price = (part[finite] for part in (new, norm, width, price))
         shape = self.atoms.shape(price, width)
         with np.errstate(all="ignore"):
             scale = new / np.sqrt(n * shape.second)
             total = self.total + n * scale * shape.first
             value = buyer.loss(norm, total, n * scale * shape.cost)
-            slope = buyer.gamma * (self.atoms.lowest + price - share * n * shape.beyond)
-            lost = price * (shape.share / shape.first + (shape.share > 0) / width)
-            error = buyer.mu * norm / total * price * shape.first / shape.second * lost
-            error = _ROUNDING * (value * (1.0 + lost) + error)
-        points = _Points(new, norm, price, total, value, slope, error)
-        known = (error < 1e-3 * value) & np.isfinite(value) & np.isfinite(total)
+            rate, paid = buyer.gamma * norm / buyer.mu / scale, self.atoms.lowest + price
+            slope = buyer.gamma * (paid * (1.0 - 2.0 * _ROUNDING) - share * n * shape.beyond)
+            level = self.squares / scale - paid * self.total * (1.0 + _ROUNDING)
+            # If the relative error of ``rate`` is e, the relative error of G is at most e.
+            safe = 1.0 - _ROUNDING * (1.0 + price * price * shape.share / shape.second)
+        points = _Points(new, norm, price, value, rate, safe * buyer.gamma * level, safe * slope)
+        known = np.isfinite(points).all(axis=0) & (safe > 0.5)
         return _Points(*(part[known] for part in points))
 
     def _price(self, new: Floats, norm: Floats, width: Floats, guess: Floats) -> Floats:
@@ -254,9 +253,9 @@ class _Market:
 
     def _bounds(self, points: _Points) -> tuple[Floats, float]:
         """Compute lower bounds on the loss between neighbouring points, and on all losses."""
-        sigma = self.buyer.sigma
-        value, slope, rate = points.value - points.error, points.slope, 1.0 / points.total
-        level = value - sigma * rate - slope * points.total  # intercept of the tangent
+        sigma, rate = self.buyer.sigma, np.minimum.accumulate(points.rate)
+        level, slope = points.level * rate / points.rate, points.slope * rate / points.rate
+        value = level + slope / rate + sigma * rate
         left, right = slice(None, -1), slice(1, None)
         step = rate[left] - rate[right]
         with np.errstate(all="ignore"):
@@ -271,16 +270,14 @@ class _Market:
             tangent = (level[left] + slope[left] / rate[right]) / rate[left] + sigma
         between = np.fmax(between, rate[right] * tangent)
         proven = np.fmin(between, np.minimum(value[left], value[right]))
-        ends = [value[-1]]
-        if not self.is_limited:
-            ends.append(slope[-1] * points.total[-1])
-        if self.total == 0:
-            ends.append(sigma * rate[0])
-        return proven, float(min(*ends, proven.min(initial=np.inf)))
+        first = sigma * rate if self.total == 0 else value
+        last = value if self.is_limited else np.minimum(value, slope / rate)
+        bound = float(min(first[0], last[-1], proven.min(initial=np.inf)))
+        return proven, bound * (1.0 - _ROUNDING)
 
     def _polished(self, points: _Points) -> list[float]:
         """Refine the best point to a stationary point of the loss."""
-        rise = points.slope * points.total**2 - self.buyer.mu * points.norm - self.buyer.sigma
+        rise = points.slope / points.rate**2 - self.buyer.mu * points.norm - self.buyer.sigma
         known = dict(zip(points.new.tolist(), rise.tolist(), strict=True))
 
         def slope(new: float) -> float:
@@ -289,7 +286,7 @@ class _Market:
             at = self._at(np.array([new]), points)
             if not at.new.size:  # beyond the cap
                 return self.buyer.sigma
-            return float((at.slope * at.total**2 - self.buyer.mu * at.norm - self.buyer.sigma)[0])
+            return float((at.slope / at.rate**2 - self.buyer.mu * at.norm - self.buyer.sigma)[0])
 
         best = int(np.argmin(points.value))
         low, high = points.new[max(best - 1, 0)], points.new[min(best + 1, points.new.size - 1)]
@@ -337,7 +334,7 @@ def plan(
         market = _Market(cells.inner, buyer, n, total, squares)
         best, price, points = market.walk(points)
         outer, other, _ = _Market(cells.outer, buyer, n, total, squares).walk(points)
-        bound = min(best.objective, outer.lower_bound)
+        bound = min(best.lower_bound, outer.lower_bound)
         best = replace(_between(best, outer, buyer), lower_bound=bound)
         if best.gap <= gap:
             break
@@ -369,7 +366,7 @@ def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
 
 
 def _check(market: _Market, best: Plan) -> None:
-    """Raise an error if no optimum exists or the price of the plan is too inaccurate."""
+    """Raise an error if no optimum exists, or if the gap or price is too inaccurate."""
     atoms, buyer, terms = market.atoms, market.buyer, best.terms
     free = float(atoms.masses[0]) if atoms.lowest == 0 and market.total == 0 else 0.0
     if free * buyer.cap >= 1 and best.objective >= buyer.mu / np.sqrt(free * buyer.m):
@@ -380,7 +377,7 @@ def _check(market: _Market, best: Plan) -> None:
         )
     largest = min(terms.scale * (terms.price - atoms.lowest), terms.largest)
     lost = np.spacing(terms.price) * terms.scale
-    if not (np.isfinite(best.objective) and np.isfinite(terms.scale) and lost <= _DIGITS * largest):
+    if not (best.gap < 0.5 and lost <= _DIGITS * largest):
         raise _too_far_apart(market)
 
 
