@@ -180,13 +180,11 @@ class DeclaredMarket(cp.Problem):
         """Return the state without compiled data, for copying and pickling."""
         return {**self.__dict__, "_cache": Cache(), "_solver_cache": {}}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: Any = None) -> Self:
         """Return an independent copy of the problem."""
         return pickle.loads(pickle.dumps(self))
 
-    def __copy__(self) -> Self:
-        """Return an independent copy, like ``copy.deepcopy``."""
-        return self.__deepcopy__({})
+    __copy__ = __deepcopy__
 
     @property
     def weights(self) -> Floats:
