@@ -131,12 +131,6 @@ class ProjectableForm(MarketNumbers):
         """Compute the gradient of the spread, shape (m,)."""
         return self.weight * weights * (1.0 / np.linalg.norm(weights) if self.mu else 2.0)
 
-    def objective(self, weights: Floats, eta: float) -> float:
-        """Evaluate the objective at feasible weights."""
-        norm = float(np.linalg.norm(weights))
-        spread = self.weight * norm ** (1 if self.mu else 2)
-        return spread + float(self.prices(eta) @ weights) + self.sigma / eta
-
     def size(self, weights: Floats, eta: float) -> float:
         """Sum the absolute weighted terms, to which gaps are relative."""
         losses = float(np.sum(self.losses * weights))
