@@ -233,4 +233,4 @@ def allocate_budget(form: MarketNumbers) -> Allocation:
     bound = min(rescaled.minimum(rescaled.prices(price)), objective)
     eta, scale = form.budget / cost, rescaled.size(weights, price) or None
     values = embed(weights, active), eta, objective, bound, float(prices[0]) / eta
-    return Allocation(*values, method="exact", seconds=0.0, scale=scale)
+    return Allocation(*values, scale=scale)
