@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
@@ -197,18 +197,27 @@ class _Search:
         return value, where
 
     def split_at(self, low: float, high: float, where: float) -> float:
-        """Choose the eta at which to split: the minimiser of the bound, or the nearest inner eta.
+        """Choose the eta at which to split: where the highest cuts at both ends intersect.
 
         If one end is open, split at the minimiser of the highest cut at the other end.
         """
-        if low > 0 and high < np.inf:
-            margin = (high / low) ** 0.1
-            return float(np.clip(where, low * margin, high / margin))
         end, step = (low, 1.0) if low > 0 else (high, -1.0)
-        cut = max(self.near(low, high), key=lambda cut: cut(end))
-        how: Any = {"bounds": _REACH, "options": {"xatol": 0.02}}
-        best = minimize_scalar(lambda x: cut(end * float(np.exp(step * x))), **how)
-        return end * float(np.exp(step * best.x))
+        cuts, other = self.near(low, high), high if low > 0 and high < np.inf else end
+        left, right = (max(cuts, key=lambda cut: cut(x)) for x in (end, other))
+
+        def eta(x: float) -> float:
+            return float(end * np.exp(step * x))
+
+        def lead(x: float) -> float:
+            return left(eta(x)) - right(eta(x))
+
+        if end == other:
+            how: Any = {"bounds": _REACH, "options": {"xatol": 0.02}}
+            return eta(minimize_scalar(lambda x: left(eta(x)), **how).x)
+        width, error = float(np.log(high / low)), _ROUGH * abs(left(low))
+        if lead(0.0) > error and lead(width) < -error:  # two exact cuts differ only by rounding
+            where = eta(brentq(lead, 0.0, width, xtol=1e-3 * width))
+        return float(np.clip(where, *_inside(low, high)))
 
     def check_attained(self) -> None:
         """Raise an error if the best eta is the smallest or largest, and the infimum is lower."""
