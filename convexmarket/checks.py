@@ -112,11 +112,6 @@ def check_list(name: str, value: object, entries: str) -> None:
         raise ParameterError(f"{name} must be a list of {entries}, got {shown(value)}")
 
 
-def check_callable(name: str, value: object) -> None:
-    """Check that a value is a function or None."""
-    check_instance(name, value, (Callable, type(None)), "a function, or None")
-
-
 def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64] | None:
     """Convert real numbers to floats, or return None if an entry is not a real number."""
     kinds, others = ("fiub", (Decimal, bool, np.bool_)) if truth_values else ("fiu", (Decimal,))
@@ -232,10 +227,9 @@ def check_distinct(name: str, labels: pd.Index[Any]) -> None:
 
 def generator_of(random_state: object) -> np.random.Generator:
     """Return a generator unchanged, or create a generator from a seed."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
-        return np.random.default_rng(int(random_state))
+    with suppress(ValueError):  # the seed is negative
+        if isinstance(random_state, int | np.integer | np.random.Generator):
+            return np.random.default_rng(random_state)
     what = "a seed (a whole number >= 0) or a numpy.random.Generator"
     raise ParameterError(f"random_state must be {what}, got {shown(random_state)}")
 

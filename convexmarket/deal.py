@@ -468,7 +468,7 @@ def buy(
 
 
 def _stages(progress: Progress | None) -> Progress:
-    checks.check_callable("progress", progress)
+    checks.check_instance("progress", progress, Callable | None, "a function, or None")
     return progress or (lambda _: None)
 
 

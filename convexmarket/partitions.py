@@ -13,6 +13,8 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain, pairwise
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -161,18 +163,12 @@ class _Column:
                 hashes = np.concatenate(_computed(part_of, self._ids, numbers, self._sizes))
                 values, counts = np.unique(hashes, return_counts=True)
                 if (twice := values[counts > 1]).size:
-                    self._check_distinct(
-                        _computed(partial(_with_hashes, twice), self._ids, numbers)
-                    )
-
-    def _check_distinct(self, parts: Sequence[list[tuple[str, str]]]) -> None:
-        """Check that ids with equal hashes are distinct."""
-        places: dict[str, list[str]] = {}
-        for form, place in (item for part in parts for item in part):
-            places.setdefault(form, []).append(place)
-            if len(places[form]) > 1:
-                where = " and ".join(places[form])
-                raise SellersError(f"id {form!r} belongs to more than one seller, {where}")
+                    parts = _computed(partial(_with_hashes, twice), self._ids, numbers)
+                    forms = sorted(chain(*parts), key=itemgetter(0))
+                    for (form, place), (following, other) in pairwise(forms):
+                        if form == following:
+                            name = f"id {form!r} belongs to more than one seller"
+                            raise SellersError(f"{name}, {place} and {other}")
 
     def __len__(self) -> int:
         return sum(self._sizes)

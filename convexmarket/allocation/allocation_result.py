@@ -139,8 +139,8 @@ class Allocation(Shown, CertifiedPurchase):
     objective: float
     lower_bound: float
     multiplier: float
-    method: str
-    seconds: float
+    method: str = "exact"
+    seconds: float = 0.0
     scale: float | None = None
     formulation: str | None = None
     solver: str | None = None

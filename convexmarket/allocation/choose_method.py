@@ -20,7 +20,6 @@ from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projections import allocate_budget, is_projectable, solve_projections
 from convexmarket.allocation.solver_calls import check_solver
 from convexmarket.checks import (
-    check_callable,
     check_choice,
     check_count,
     check_instance,
@@ -128,8 +127,7 @@ def allocate(
         check_positive("time_limit", time_limit)
     if max_solves is not None:
         check_count("max_solves", max_solves)
-    if progress is not None:
-        check_callable("progress", progress)
+    check_instance("progress", progress, Callable | None, "a function, or None")
     if solver_options is not None:
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if isinstance(solver, str):

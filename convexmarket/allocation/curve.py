@@ -47,7 +47,8 @@ class OwnReportCurve:
 
     If ``form`` contains only some sellers of the market, ``costs`` must contain every seller who
     sells after some replacement. Sellers with virtual costs above ``limit`` sell nothing.
-    ``n_sellers`` is the number of sellers with finite virtual costs.
+    ``n_sellers`` is the number of sellers with finite virtual costs. ``needs_each`` is whether the
+    market is infeasible if any one seller leaves.
     """
 
     def __init__(
@@ -66,17 +67,13 @@ class OwnReportCurve:
         weight = max(0.0, 1.0 - others * form.max_weight)
         sold = others * form.max_epsilon if others else 0.0
         self._least_sold = max(low * weight, low - sold)
-        self._needed = weight > 1e-12 or self._least_sold > 1e-12 * low
+        self.needs_each = weight > 1e-12 or self._least_sold > 1e-12 * low
 
     def of_part(self, virtual_costs: Floats, truth: Floats) -> OwnReportCurve:
         """Return the curve of sellers with given virtual costs and guarantees in this market."""
         part = copy(self)
         part.form, part.truth = replace(self.form, virtual_costs=virtual_costs), truth
         return part
-
-    def can_do_without(self) -> bool:
-        """Whether the market is feasible without any one of its sellers."""
-        return not self._needed
 
     @cached_property
     def truth(self) -> Floats:
@@ -104,8 +101,8 @@ class OwnReportCurve:
 
     def _solve(self, old: Floats, psi: Floats) -> tuple[Floats, Floats, Floats]:
         costs, endless = self._costs, psi == np.inf
-        unsold = costs.scale if self._needed else np.inf  # sold at any finite cost
-        new = np.where(endless if self._needed else psi > self._limit, unsold, psi)
+        unsold = costs.scale if self.needs_each else np.inf  # sold at any finite cost
+        new = np.where(endless if self.needs_each else psi > self._limit, unsold, psi)
         markets = Markets(costs, old, new)
         points, _ = optimum(self._spread, markets)
         if np.any(np.isinf(points.rate)):
@@ -113,6 +110,6 @@ class OwnReportCurve:
         etas = points.rate / costs.units(self._spread)[1]
         epsilon = markets.weights(points, markets.place, markets.new) * etas
         value, level = self._spread.mu * points.value, costs.lowest + costs.scale * points.level
-        if self._needed:
+        if self.needs_each:
             epsilon[endless], value[endless], level[endless] = self._least_sold, np.inf, np.inf
         return epsilon, value, level

@@ -328,7 +328,6 @@ def allocation_of(
         lower_bound=min(bound, best.objective),  # exclude rounding errors
         multiplier=best.cut.price / best.eta,
         method=method,
-        seconds=0.0,  # measured by ``allocate``
         scale=best.scale,
         tolerance=gap,
         solves=tuple(runner.records),

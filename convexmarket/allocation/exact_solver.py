@@ -212,8 +212,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
     level = costs.lowest + costs.scale * float(point.level)
     price = form.gamma * level if capped == bought else tau / eta
     values = np.empty(0), eta, objective, dual, price
-    allocation = Allocation(*values, method="exact", seconds=0.0, binding=ends.get(eta, ()))
-    return segment, allocation, form.mu * float(bound)
+    return segment, Allocation(*values, binding=ends.get(eta, ())), form.mu * float(bound)
 
 
 def _polished(

@@ -41,8 +41,7 @@ def allocate_guarantees(form: MarketNumbers, caps: Floats) -> Allocation:
     objective = form.mu * norm + form.sigma / eta
     share = min(1.0, form.sigma / max(float(extra @ caps[able]), np.finfo(float).tiny))
     bound = min(objective, float(np.min(slope + share * extra)))
-    values = weights, eta, objective, bound, price / eta
-    return Allocation(*values, method="exact", seconds=0.0)
+    return Allocation(weights, eta, objective, bound, price / eta)
 
 
 def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple[Floats, float]:

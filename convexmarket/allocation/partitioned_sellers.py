@@ -80,7 +80,7 @@ class PartedAllocation(CertifiedPurchase):
     @property
     def epsilon(self) -> Any:
         """The guarantees eps_i = eta*a_i, a Dask Series in the sellers' partitions."""
-        return self._parts.column(self.epsilon_of, "epsilon")
+        return self._parts.column(lambda part: self.eta * self.weights_of(part), "epsilon")
 
     def is_of(self, sellers: Sellers) -> bool:
         """Whether the allocation is for these sellers."""
@@ -101,15 +101,6 @@ class PartedAllocation(CertifiedPurchase):
         """
         return self._segment.weights(np.asarray(self.prior.ironed_virtual_cost(sensitivities)))
 
-    def epsilon_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the guarantees of the sellers of this market with the given reports.
-
-        Parameters
-        ----------
-        sensitivities : array_like
-        """
-        return self.eta * self.weights_of(sensitivities)
-
     def curve(self, sensitivities: ArrayLike) -> OwnReportCurve:
         """Return the guarantees of the sellers of this market as functions of their reports.
 
@@ -124,7 +115,7 @@ class PartedAllocation(CertifiedPurchase):
                 "raise the cap, or allocate in memory"
             )
         costs = np.asarray(self.prior.ironed_virtual_cost(sensitivities))
-        return self._curve.of_part(costs, self.epsilon_of(sensitivities))
+        return self._curve.of_part(costs, self.eta * self.weights_of(sensitivities))
 
 
 def _on_costs(work: Pass, prior: Prior, reports: Floats) -> Any:

@@ -131,12 +131,6 @@ class ProjectableForm(MarketNumbers):
         """Compute the gradient of the spread, shape (m,)."""
         return self.weight * weights * (1.0 / np.linalg.norm(weights) if self.mu else 2.0)
 
-    def objective(self, weights: Floats, eta: float) -> float:
-        """Evaluate the objective at feasible weights."""
-        norm = float(np.linalg.norm(weights))
-        spread = self.weight * norm ** (1 if self.mu else 2)
-        return spread + float(self.prices(eta) @ weights) + self.sigma / eta
-
     def size(self, weights: Floats, eta: float) -> float:
         """Sum the absolute weighted terms, to which gaps are relative."""
         losses = float(np.sum(self.losses * weights))
@@ -235,4 +229,4 @@ def allocate_budget(form: MarketNumbers) -> Allocation:
     bound = min(rescaled.minimum(rescaled.prices(price)), objective)
     eta, scale = form.budget / cost, rescaled.size(weights, price) or None
     values = embed(weights, active), eta, objective, bound, float(prices[0]) / eta
-    return Allocation(*values, method="exact", seconds=0.0, scale=scale)
+    return Allocation(*values, scale=scale)

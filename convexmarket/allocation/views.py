@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import cvxpy as cp
@@ -42,11 +41,7 @@ def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expr
 
 def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> Computed:
     """Return a parameter with the value ``1/(eta*unit)``, where eta is also a parameter."""
-    return Computed(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
-
-
-def _reciprocal(eta: cp.Parameter, unit: float) -> float | None:
-    return None if eta.value is None else 1.0 / (float(eta.value) * unit)
+    return Computed((1.0 / (unit * eta))._value_impl, pos=True, name="inverse_eta")
 
 
 class MarketExpressions:
@@ -180,13 +175,11 @@ class DeclaredMarket(cp.Problem):
         """Return the state without compiled data, for copying and pickling."""
         return {**self.__dict__, "_cache": Cache(), "_solver_cache": {}}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: Any = None) -> Self:
         """Return an independent copy of the problem."""
         return pickle.loads(pickle.dumps(self))
 
-    def __copy__(self) -> Self:
-        """Return an independent copy, like ``copy.deepcopy``."""
-        return self.__deepcopy__({})
+    __copy__ = __deepcopy__
 
     @property
     def weights(self) -> Floats:

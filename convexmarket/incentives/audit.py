@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.choose_method import allocate, best_method
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
-from convexmarket.checks import check_callable, check_count, check_instance, generator_of, shown
+from convexmarket.checks import check_count, check_instance, generator_of, shown
 from convexmarket.display import Shown, axes
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
 from convexmarket.incentives.rents import Curve, ExactCurve
@@ -213,8 +213,8 @@ def audit_incentives(
     if allocation is not None:
         kinds = (Allocation, PartedAllocation)
         check_instance("allocation", allocation, kinds, "the result of allocate(market)")
-    check_callable("build", build)
-    check_callable("rule", rule)
+    check_instance("build", build, Callable | None, "a function, or None")
+    check_instance("rule", rule, Callable | None, "a function, or None")
     check_count("coalitions", coalitions, 0)
     sellers, parts, m = market.sellers, market.sellers.parts, len(market.sellers)
     if parts is not None and (build is not None or coalitions):

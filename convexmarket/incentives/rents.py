@@ -69,7 +69,7 @@ class ExactCurve:
             raise AllocationError(
                 f"mu = {form.mu:g} is too small for double precision; use 0 or a larger number"
             )
-        if np.isinf(top) and not curve.can_do_without():
+        if np.isinf(top) and curve.needs_each:
             raise _endless(prior, "under this cap (or with one seller) every seller is needed")
         truth = np.asarray(prior.ironed_virtual_cost(reports))
         slope = prior.virtual_cost_slope if np.isfinite(top) else None
@@ -91,7 +91,7 @@ class ExactCurve:
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Approximate the smallest report at which each seller sells nothing."""
         curve, top, psi = self.curve, prior.support[1], prior.ironed_virtual_cost
-        if not curve.can_do_without():
+        if curve.needs_each:
             return np.full(seller.size, top)
         level = curve(seller, np.full(seller.size, np.inf)).level  # usually psi at the highest sale
 

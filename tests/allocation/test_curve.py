@@ -171,7 +171,7 @@ def test_an_indispensable_seller_with_infinite_cost_sells_the_minimum():
     bounded = StandardForm(np.array([1.0, 2.0]), 1.0, 1.0, 1.0, 0.6, eta_low=5.0, eta_high=9.0)
     for form, least in ((single, 0.0), (bounded, 5 * 0.4)):
         curve = OwnReportCurve(form)
-        assert not curve.can_do_without()
+        assert curve.needs_each
         points = curve(np.array([0, 0]), np.array([1e12, np.inf]))
         assert points.epsilon[1] == pytest.approx(least)
         assert points.value[1] == np.inf

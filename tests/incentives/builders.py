@@ -120,7 +120,7 @@ def oracle(market, seller, rel):
         top = report + prior.mean
         while guarantee(market, seller, top) > 0:
             top = report + 2 * (top - report)
-    if not OwnReportCurve(market.standard_form).can_do_without():
+    if OwnReportCurve(market.standard_form).needs_each:
         top *= 1 - 1e-13  # psi can be infinite at ``top``
     # The quadrature has breakpoints near the ends of ironed intervals and at other reports.
     offsets = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
