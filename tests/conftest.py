@@ -18,7 +18,7 @@ GROUPS = ("process", "page", "campaign")
 EXAMPLES = {"quick": 5, "ci": 25, "campaign": 200}
 PROFILE_OF = {"process": "ci", "page": "ci", "campaign": "campaign"}
 #: Duration of the default group in minutes on two cores, with ``-n auto``.
-MINUTES = 3
+MINUTES = "2 to 3"
 
 for profile, count in EXAMPLES.items():
     fresh = profile == "campaign"
