@@ -158,7 +158,7 @@ class Allocation(Shown, CertifiedPurchase):
         A price is the rate at which the optimal objective falls as the bound of the constraint is
         raised. It is one number, or one for each seller, group or tolerance. An :class:`EtaRange`
         has prices of low and high; the prices of a user-defined constraint are the multipliers of
-        its comparisons. Undetermined prices, and prices beside shares in projections, are NaN.
+        its comparisons. Undetermined prices are NaN, and all prices of projections with shares.
         """
         return () if self.pricing is None else self.pricing()
 
