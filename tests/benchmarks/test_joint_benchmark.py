@@ -22,12 +22,12 @@ def test_a_start_with_many_sellers_is_stationary(benchmark):
     """Measure one start of the joint problem with 10^5 sellers and 50 features."""
     joint = problem(100_000, 50)
     result = benchmark.pedantic(cm.allocate_jointly, (joint,), {"starts": 1}, rounds=1)
-    benchmark.extra_info["steps"] = len(result.trace)
+    benchmark.extra_info["solves"] = len(result.solves)
     assert result.residual <= 1e-9
 
 
 @pytest.mark.parametrize("m", [500, 5000])
-def test_exact_purchases_are_at_least_as_good_as_conic_purchases(benchmark, m):
+def test_exact_and_conic_purchases_lead_to_the_same_objective(benchmark, m):
     """Measure four rounds of exact steps for weights and model, relative to a conic solver."""
     joint = problem(m, 10)
     options = {"starts": 1, "max_iterations": 4}
@@ -40,4 +40,4 @@ def test_exact_purchases_are_at_least_as_good_as_conic_purchases(benchmark, m):
 
     result = benchmark(exact)
     benchmark.extra_info["conic / exact"] = ratio(conic, exact, rounds=3)
-    assert result.trace[0].objective <= conic().trace[0].objective * (1 + 1e-12)
+    assert result.objective == pytest.approx(conic().objective, rel=1e-6)
