@@ -313,7 +313,7 @@ class PrivacyAccountant(Shown):
         n_rows = self.budget.size
         places = np.arange(n_rows) if rows is None else np.asarray(rows)
         valid = places.shape == (count,) and (not count or places.dtype.kind in "iu")
-        if not valid or np.unique(places[(places >= 0) & (places < n_rows)]).size < count:
+        if not valid or pd.unique(places[(places >= 0) & (places < n_rows)]).size < count:
             text = f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=, a"
             raise ParameterError(f"{text} list of {count} distinct integers from 0 to {n_rows - 1}")
         return places.astype(np.intp)

@@ -166,9 +166,8 @@ def names_of(X: Any) -> pd.Index | None:
 def check_order(name: str, labelled: Any, ids: pd.Index) -> None:
     """Raise an error if labels contain an id, but are not the ids in their order."""
     labels: Any = names_of(labelled)
-    order: Any = names_of(ids)
-    same = labels is None or order is None or labels.equals(order)
-    if not same and labels.isin(order).any():
+    order: Any = None if labels is None else names_of(ids)
+    if order is not None and not labels.equals(order) and labels.isin(order).any():
         cause = f"the labels of {name} are not the ids of the account in their order; give"
         raise ParameterError(f"{cause} .loc[list(ids)], or .set_axis(list(ids)) to rename them")
 
