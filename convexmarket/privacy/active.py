@@ -163,11 +163,12 @@ def names_of(X: Any) -> pd.Index | None:
     return names if names.is_unique and not positions else None
 
 
-def check_order(name: str, labelled: Any, ids: pd.Index) -> None:
-    """Raise an error if labels contain an id, but are not the ids in their order."""
+def check_order(name: str, labelled: Any, ids: pd.Index, rows: ArrayLike | None = None) -> None:
+    """Raise an error if labels contain an id, but are not the ids (of some rows) in their order."""
     labels: Any = names_of(labelled)
     order: Any = None if labels is None else names_of(ids)
-    if order is not None and not labels.equals(order) and labels.isin(order).any():
+    known = order is not None and labels.isin(order).any()
+    if known and not labels.equals(order if rows is None else order[np.asarray(rows)]):
         cause = f"the labels of {name} are not the ids of the account in their order; give"
         raise ParameterError(f"{cause} .loc[list(ids)], or .set_axis(list(ids)) to rename them")
 
@@ -233,8 +234,7 @@ def reserve(
         check_instance("accountant", accountant, Account, "a PrivacyAccountant or account")
         accountant.check(guarantee, rows)
         if not isinstance(accountant, RowAccount):
-            ids = pd.Index(getattr(accountant, "ids", ()))
-            check_order("the rows", names, ids if rows is None else ids[np.asarray(rows)])
+            check_order("the rows", names, pd.Index(getattr(accountant, "ids", ())), rows)
         return partial(accountant.charge, guarantee, rows)
     if rows is not None:
         raise ParameterError("rows are positions in an accountant; also pass accountant=")

@@ -17,7 +17,7 @@ from convexmarket.errors import (
     UnattainedOptimumError,
 )
 from convexmarket.market import StandardForm
-from convexmarket.online.atoms import cells_of
+from convexmarket.online.atoms import Atoms, cells_of
 from convexmarket.online.plan import Buyer, plan
 from tests import one_in
 from tests.online.builders import (
@@ -330,3 +330,9 @@ def test_extreme_parameters_give_a_valid_bound_or_an_error(prior, m, mu, sigma, 
     simple = mu / np.sqrt(shares * m) + 2 * np.sqrt(sigma * gamma * top)
     assert plan.lower_bound <= simple.min() * (1 + 1e-9)
     assert plan.lower_bound <= plan.objective
+
+
+def test_moments_of_a_few_distant_costs_do_not_contain_the_rounding_errors_of_long_sums():
+    costs, masses = np.arange(60.0), 0.5 ** np.arange(1.0, 61.0)
+    shape = Atoms(costs, masses).shape(np.array([59.0]), np.array([5.0]))
+    assert shape.share == pytest.approx(masses[55:].sum(), rel=1e-12, abs=0)

@@ -16,7 +16,7 @@ from convexmarket.errors import (
     SellersError,
     WeakGuaranteeWarning,
 )
-from convexmarket.privacy import RowAccount, account, reserve
+from convexmarket.privacy import PrivacyAccountant, RowAccount, account, reserve
 from convexmarket.privacy.active import names_of
 from tests.privacy.builders import guarantee
 
@@ -249,3 +249,11 @@ def test_a_thread_outside_the_context_of_an_account_gives_a_warning() -> None:
         assert opened.releases == ()
     assert caught == [account()]
     assert account().spent["Ann"] >= 0.5
+
+
+def test_names_of_some_rows_are_compared_with_the_ids_of_these_rows():
+    sold = PrivacyAccountant([1.0, 1.0, 1.0], ids=["ann", "ben", "cleo"])
+    reserve(guarantee([0.5]), sold, [2], names=pd.Index(["cleo"]))()
+    assert sold.spent.tolist() == [0.0, 0.0, 0.5]
+    with pytest.raises(ParameterError, match="not the ids of the account in their order"):
+        reserve(guarantee([0.5]), sold, [0], names=pd.Index(["cleo"]))
