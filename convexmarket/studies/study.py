@@ -52,7 +52,9 @@ AUDITED = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "mi
 _NAMES = "market draw status message n_sellers incentives reason objective lower_bound gap eta id"
 _NAMES += " method seconds error spread noise n_effective n_bought epsilon_max solver solves"
 _NAMES += " expected_payments payments sensitivity virtual_cost weight epsilon payment noise_draw"
-_COLUMNS = {*f"{_NAMES} group test_error validation_error guarantee_max".split()}
+_NAMES += " group test_error validation_error guarantee_max max_gain min_surplus sellers_audited"
+_NAMES += " sellers expected_payment payments_method payments_error tolerance misreports_per_seller"
+_COLUMNS = {*_NAMES.split(), "incentive_compatible", "individually_rational"}
 
 CAVEATS = (
     "The sellers are given, or drawn from a prior; other sellers lead to other results.",

@@ -1,5 +1,7 @@
 """The joint problem."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -29,15 +31,8 @@ def test_a_start_with_many_sellers_is_stationary(benchmark):
 @pytest.mark.parametrize("m", [500, 5000])
 def test_exact_and_conic_purchases_lead_to_the_same_objective(benchmark, m):
     """Measure four rounds of exact steps for weights and model, relative to a conic solver."""
-    joint = problem(m, 10)
-    options = {"starts": 1, "max_iterations": 4}
-
-    def exact():
-        return cm.allocate_jointly(joint, **options)
-
-    def conic():
-        return cm.allocate_jointly(joint, solver="CLARABEL", **options)
-
+    exact = partial(cm.allocate_jointly, problem(m, 10), starts=1, max_iterations=4)
+    conic = partial(exact, solver="CLARABEL")
     result = benchmark(exact)
     benchmark.extra_info["conic / exact"] = ratio(conic, exact, rounds=3)
     assert result.objective == pytest.approx(conic().objective, rel=1e-6)

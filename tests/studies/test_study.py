@@ -345,6 +345,9 @@ def test_a_report_starts_with_the_result_and_contains_every_table():
     assert report.tables[0].frame.solved.tolist() == [1.0, 1.0, 0.0]
     assert report.tables[0].frame.eta[1] == runs.to_frame().query("gamma == 0.3").eta.mean()
     assert {"runs", "sellers", "audits", "markets"} <= {table.name for table in report.tables}
+    for name in {*np.concatenate([[*table] for table in runs.tables.values()])} - {"gamma"}:
+        with pytest.raises(ParameterError, match="a column of the results"):
+            cm.Study([by_gamma], axes={"gamma": [1], name: [1]})
     assert [text.get_text() for text in runs.plot().get_legend().get_texts()] == ["good"]
     assert "bad" in report.to_markdown()
 

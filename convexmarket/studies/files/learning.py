@@ -264,10 +264,9 @@ def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
     if len(values) == 1:
         return values[0]
     listed = ", ".join(f"{value:g}" for value in values)
-    raise errors.ParameterError(
-        f"{key} lists {listed}, but a purchase requires one value, fixed before reports and rows "
-        f"are read; give --set {key}=[{values[0]!r}]{instead}"
-    )
+    cause = f"{key} lists {listed}, but a purchase requires one value, fixed before reports and"
+    remedy = f"rows are read; give --set {key}=[{values[0]!r}]{instead}"
+    raise errors.ParameterError(f"{cause} {remedy}")
 
 
 _KEY = ["scenario", "model", "gamma"]

@@ -322,9 +322,8 @@ def close_market(
     """
     problem, released = problem_of(market), market.released
     if released == release.WITHOUT_MODEL:
-        raise errors.MarketClosedError(
-            f"the market in {market.folder} is closed and has no model; open another market"
-        )
+        cause = f"the market in {market.folder} is closed and has no model"
+        raise errors.MarketClosedError(f"{cause}; open another market")
     if released is not None and regularization is not None:
         raise errors.ParameterError(
             f"regularization is {regularization:g}, but the market in {market.folder} was closed "
